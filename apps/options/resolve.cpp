@@ -118,6 +118,7 @@ std::vector<std::string> ineffective_options(const TrainOptions& o, const std::v
   warn_of("sequence-parallel", o.engine.tensor > 1, "without --tensor");
   warn_of("nesterov", has_momentum, optimizer);
   warn_of("muon-lr", kind == OptimizerKind::kMuon, optimizer);
+  warn_of("muon-products", kind == OptimizerKind::kMuon, optimizer);
   warn_of("keep", !o.checkpoint_dir.empty(), "without --checkpoint-dir");
   warn_of("save", !o.checkpoint_dir.empty(), "without --checkpoint-dir");
   warn_of("min-lr", o.schedule != RateShape::kConstant, "with --schedule constant");

@@ -75,7 +75,7 @@ void add_optimizer(OptionTable& t, TrainOptions& o, const OptionTable& common) {
   t.real("min-lr", o.min_lr, kLrRange, "Minimum learning rate of --schedule.");
   t.add(common, {"betas", "eps", "weight-decay"});
   t.toggle("decay-all", o.decay_all, "Apply weight decay to norms and biases too.");
-  t.add(common, {"momentum", "nesterov", "muon-lr"});
+  t.add(common, {"momentum", "nesterov", "muon-lr", "muon-products"});
   t.choice("schedule", o.schedule, kScheduleWords,
            "How the learning rate falls from --lr towards --min-lr over --steps.");
   t.count("warmup", o.warmup, kNonNegative, "Steps in which the learning rate rises to --lr.");

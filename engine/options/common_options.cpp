@@ -272,6 +272,8 @@ void add_optimizer(OptionTable& t, CommonOptions& o) {
   t.toggle("nesterov", o.optimizer.nesterov, "Nesterov momentum for sgd (default off) and muon (default on).");
   t.real("muon-lr", o.optimizer.muon_lr, kRate,
          "Learning rate of matrices with muon; --lr applies to other parameters. --schedule scales both.");
+  t.choice("muon-products", o.optimizer.muon_products, kGradientWords,
+           "Type of matrix products with muon (default fp32); bf16 uses the tensor cores of GPUs.");
   t.real("clip", o.engine.clip, {.least = 0}, "Maximum global gradient norm; 0: no clipping.");
   add_seed(t, o.engine.seed);
 }

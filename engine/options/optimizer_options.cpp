@@ -33,6 +33,7 @@ Muon make_muon_with_options(const OptimizerOptions& options) {
   set_if_given(made.momentum, options.momentum);
   set_if_given(made.nesterov, options.nesterov);
   set_if_given(made.weight_decay, options.weight_decay);
+  set_if_given(made.products, options.muon_products);
   made.rest = make_with_options<AdamW>(options);
   return made;
 }
@@ -64,6 +65,7 @@ void refuse_unused(const OptimizerOptions& options) {
         constexpr bool has_eps = has_rest || requires { made.eps; };
         constexpr bool has_momentum = requires { made.momentum; };
         refuse(!has_rest && options.muon_lr, "muon-lr");
+        refuse(!has_rest && options.muon_products, "muon-products");
         refuse(!has_betas && options.beta1, "betas");
         refuse(!has_eps && options.eps, "eps");
         refuse(!has_momentum && options.momentum, "momentum");

@@ -27,6 +27,7 @@ struct OptimizerOptions {
   // A hyperparameter that is not set has the default of the optimizer.
   std::optional<double> lr = {}, beta1 = {}, beta2 = {}, eps = {}, weight_decay = {}, momentum = {}, muon_lr = {};
   std::optional<bool> nesterov = {};
+  std::optional<DType> muon_products = {};
 };
 
 /// Makes the optimizer. Ignores hyperparameters that it does not have. With Muon, lr, the betas and eps apply to the

@@ -7,12 +7,12 @@ namespace aliquot {
 constexpr int64_t kElementBytes = sizeof(float);
 
 MatrixWork::MatrixWork(const Plan& plan, const StepMemory& memory, Communicator& ranks, const Muon& muon,
-                       DeviceKind kind)
+                       Device& device)
     : plan_(plan),
       memory_(memory),
       ranks_(ranks),
       muon_(muon),
-      kernels_(matrix_kernels(kind)),
+      orthogonalizer_(make_orthogonalizer(device)),
       direction_offsets_(plan.flats.size()),
       matrices_offsets_(plan.matrix_groups.size()),
       collect_(plan.matrix_groups.size()),
@@ -104,7 +104,7 @@ void MatrixWork::orthogonalize(Stream& lane, int32_t group) {
     if (matrix.owner != ranks_.rank()) continue;
     std::byte* at = what.in_place ? memory_.peek(Role::kMuonDirections, matrix.flat) + matrix_offset_bytes(matrix)
                                   : matrices + matrix.offset_bytes;
-    kernels_.orthogonalize(lane, {muon_, reinterpret_cast<float*>(at), matrix.shape, scratch});
+    orthogonalizer_->orthogonalize(lane, {muon_, reinterpret_cast<float*>(at), matrix.shape, scratch});
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 // Work on the matrix groups of Muon: gather to the owners, orthogonalization, and scatter.
 
+#include <memory>
 #include <vector>
 
 #include "engine/run/memory/step_memory.h"
@@ -14,7 +15,7 @@ namespace aliquot {
 /// Everything passed must outlive it.
 class MatrixWork {
  public:
-  MatrixWork(const Plan& plan, const StepMemory& memory, Communicator& ranks, const Muon& muon, DeviceKind kind);
+  MatrixWork(const Plan& plan, const StepMemory& memory, Communicator& ranks, const Muon& muon, Device& device);
 
   void gather_matrices(Stream& lane, int32_t group, Label label);
   void orthogonalize(Stream& lane, int32_t group);
@@ -36,7 +37,7 @@ class MatrixWork {
   const StepMemory& memory_;
   Communicator& ranks_;
   Muon muon_;
-  const MatrixKernels& kernels_;
+  std::unique_ptr<Orthogonalizer> orthogonalizer_;
   /// Offsets in the arena: of kMuonDirections for each flat buffer, and of kOwnedMatrices for each matrix group.
   std::vector<int64_t> direction_offsets_, matrices_offsets_;
   /// For each matrix group, the transfers in which this rank takes part.

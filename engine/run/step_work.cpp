@@ -32,7 +32,7 @@ StepWork::StepWork(const Parts& parts)
   if (plan_.has_exact_norm()) exact_norm_.emplace(plan_, groups_);
   const auto* muon = std::get_if<Muon>(&parts.optimizer);
   if (plan_.policy.updates() && muon != nullptr)
-    matrices_.emplace(plan_, memory_, ranks_, *muon, groups_.world().device().kind());
+    matrices_.emplace(plan_, memory_, ranks_, *muon, groups_.world().device());
   if (plan_.policy.quantize_weights || encodes_gradients(plan_) || encodes_exchanges(plan_))
     quantized_.emplace(plan_, memory_, ranks_, kernels_);
   const int tensor = groups_.coordinates().tensor;

@@ -148,6 +148,8 @@ int aliquot_log_to_standard_error(void);
  *     Nesterov momentum for sgd (default off) and muon (default on).
  * muon-lr X
  *     Learning rate of matrices with muon; lr applies to other parameters. schedule scales both.
+ * muon-products fp32|bf16
+ *     Type of matrix products with muon (default fp32); bf16 uses the tensor cores of GPUs.
  * clip X
  *     Maximum global gradient norm; 0: no clipping. Default: 1.
  * seed N

@@ -100,7 +100,7 @@ bool CudaProducts::supports(const Product& p, const ProductEpilogue& extra) {
   require_valid(p, extra);
   ProductEpilogue planned = extra;
   if (extra.bias.data != nullptr || extra.depth_sums.data != nullptr) {
-    if (!vectors_fit(p)) return false;
+    if (!vectors_fit(p) || extra.scratch_bytes != kGpuProductScratchBytes) return false;
     // A converted bias is in the scratch memory.
     if (extra.bias.data != nullptr && extra.bias.type != p.to.type) planned.bias = {vector_of(p), p.to.type};
   }
@@ -124,7 +124,10 @@ void CudaProducts::multiply(Stream& stream, const Product& p, const ProductEpilo
   if (extra.gelu_input.data != nullptr)
     set_pointer(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, extra.gelu_input.data);
   const ProductCall call{plans_->library(), p, adds_matrix ? extra.added.data : p.to.data,
-                         p.add || adds_matrix ? 1.0f : 0.0f};
+                         adds_matrix ? extra.added_factor
+                         : p.add     ? 1.0f
+                                     : 0.0f,
+                         key.workspace_bytes};
   plans_->settle(stream, plan, key, call);
   run_product(stream, plan, plan.chosen, call);
   if (sums && extra.adds_depth_sums)

@@ -7,6 +7,7 @@
 
 #include "kernels/device/device.h"
 #include "kernels/gemm/product.h"
+#include "kernels/gemm/product_scratch.h"
 
 namespace aliquot {
 
@@ -23,12 +24,16 @@ struct ProductEpilogue {
   enum class Operand : uint8_t { kA, kB };
 
   ConstValues added = {};  // a matrix with the type and the stride of the result; only if Product::add is false
+  float added_factor = 1;  // multiplies `added`
   ConstValues bias = {};   // added to each row
   Gelu gelu = Gelu::kNone;
   Values gelu_input = {};  // a matrix with the type and the stride of the result
   Values depth_sums = {};  // not multiplied by Product::factor; has the type of the result
   Operand summed = Operand::kB;
   bool adds_depth_sums = false;  // depth_sums += the sums; only if they are fp32
+  /// The bytes at Product::scratch. If it is not the default, the product must not need a vector: no depth_sums, and no
+  /// bias of another type than the result.
+  int64_t scratch_bytes = kGpuProductScratchBytes;
 };
 
 /// The matrix products of one rank on one GPU. Plans each kind of product once. Results have the same bits in every run
@@ -44,7 +49,7 @@ class CudaProducts {
   CudaProducts(const CudaProducts&) = delete;
   CudaProducts& operator=(const CudaProducts&) = delete;
 
-  /// Enqueues a product whose operands have one type. Product::scratch must have kGpuProductScratchBytes bytes. Throws
+  /// Enqueues a product whose operands have one type. Product::scratch must have scratch_bytes bytes. Throws
   /// UnavailableError if cuBLASLt does not support it.
   void multiply(Stream& stream, const Product& product, const ProductEpilogue& epilogue = {});
   /// Whether cuBLASLt supports this product with this epilogue. The answer depends on types, sizes, strides and

@@ -17,11 +17,12 @@ cudaDataType_t data_type(DType type) {
   return type == DType::kFloat32 ? CUDA_R_32F : type == DType::kFloat16 ? CUDA_R_16F : CUDA_R_16BF;
 }
 
-/// Returns the alignment of all rows of a matrix, in bytes: at most 256, and 0 if there is no matrix.
+/// Returns the alignment of all rows of a matrix, in bytes: at most 64, and 0 if there is no matrix. Arenas align arrays
+/// to at least 64 bytes. A larger limit could change the algorithm, and so the bits, with the place of an array.
 int64_t alignment(ConstValues data, int64_t stride) {
   if (data.data == nullptr) return 0;
   const auto bits = static_cast<int64_t>(reinterpret_cast<uintptr_t>(data.data)) | stride * element_bytes(data.type);
-  return (bits | 256) & -(bits | 256);
+  return (bits | 64) & -(bits | 64);
 }
 
 cublasLtEpilogue_t epilogue_of(const ProductEpilogue& extra) {
@@ -33,6 +34,21 @@ cublasLtEpilogue_t epilogue_of(const ProductEpilogue& extra) {
   if (extra.gelu == Gelu::kBackward) return CUBLASLT_EPILOGUE_DGELU;
   if (extra.gelu == Gelu::kForward) return has_bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
   return has_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+/// cuBLASLt requires this alignment of its workspace.
+constexpr int64_t kWorkspaceAlignment = 256;
+
+/// Returns the size of the workspace that remains if its address must be rounded up.
+int64_t workspace_bytes_of(const ProductEpilogue& extra) {
+  const bool has_vector = extra.scratch_bytes == kGpuProductScratchBytes;
+  const int64_t bytes = (has_vector ? kGpuProductWorkspaceBytes : extra.scratch_bytes) - kWorkspaceAlignment;
+  return bytes < 0 ? 0 : bytes / kWorkspaceAlignment * kWorkspaceAlignment;
+}
+
+void* aligned_workspace(float* scratch) {
+  const auto at = reinterpret_cast<uintptr_t>(scratch);
+  return reinterpret_cast<void*>((at + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment);
 }
 
 OwnedLayout layout(DType type, int64_t rows, int64_t columns, int64_t stride) {
@@ -77,7 +93,7 @@ OwnedPreference make_preference(const ProductKey& key) {
   check_products(cublaslt().create_preference(&made), "cannot set preferences of a matrix product");
   OwnedPreference preference(made);
   set_preference_attribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                           static_cast<uint64_t>(kGpuProductWorkspaceBytes));
+                           static_cast<uint64_t>(key.workspace_bytes));
   // Split-k products must add their parts in a fixed order, not with atomics.
   set_preference_attribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
                            static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
@@ -126,7 +142,8 @@ ProductKey::ProductKey(const Product& p, const ProductEpilogue& extra)
       to_alignment(alignment(p.to, p.to_stride)),
       added_alignment(alignment(extra.added, p.to_stride)),
       bias_alignment(alignment(extra.bias, 0)),
-      gelu_alignment(alignment(extra.gelu_input, p.to_stride)) {}
+      gelu_alignment(alignment(extra.gelu_input, p.to_stride)),
+      workspace_bytes(workspace_bytes_of(extra)) {}
 
 ProductPlan plan_product(cublasLtHandle_t library, const Product& p, const ProductKey& key, int most) {
   ProductPlan plan;
@@ -154,8 +171,8 @@ void run_product(Stream& stream, const ProductPlan& plan, std::size_t candidate,
   const Product& p = call.product;
   check_products(cublaslt().multiply(call.library, plan.product.get(), &p.factor, p.b.data.data, plan.first.get(),
                                      p.a.data.data, plan.second.get(), &call.kept, call.added, plan.to.get(), p.to.data,
-                                     plan.to.get(), &plan.candidates[candidate], p.scratch,
-                                     static_cast<size_t>(kGpuProductWorkspaceBytes), cuda_stream(stream)),
+                                     plan.to.get(), &plan.candidates[candidate], aligned_workspace(p.scratch),
+                                     static_cast<size_t>(call.workspace_bytes), cuda_stream(stream)),
                  "cannot compute " + product_text(p));
 }
 
@@ -180,10 +197,11 @@ void choose_fastest(Stream& stream, ProductPlan& plan, const ProductCall& call) 
 
 std::string choice_text(const ProductKey& k) {
   const auto order = [](bool transposed) { return transposed ? "T" : "N"; };
-  return fmt::format("{} to {}, {} x {} x {}, strides {} {} {}, {}{}, epilogue {}, alignments {} {} {} {} {} {}",
-                     name(k.operands), name(k.result), k.rows, k.depth, k.columns, k.a_stride, k.b_stride, k.to_stride,
-                     order(k.a_transposed), order(k.b_transposed), static_cast<int>(k.epilogue), k.a_alignment,
-                     k.b_alignment, k.to_alignment, k.added_alignment, k.bias_alignment, k.gelu_alignment);
+  return fmt::format(
+      "{} to {}, {} x {} x {}, strides {} {} {}, {}{}, epilogue {}, alignments {} {} {} {} {} {}, workspace {}",
+      name(k.operands), name(k.result), k.rows, k.depth, k.columns, k.a_stride, k.b_stride, k.to_stride,
+      order(k.a_transposed), order(k.b_transposed), static_cast<int>(k.epilogue), k.a_alignment, k.b_alignment,
+      k.to_alignment, k.added_alignment, k.bias_alignment, k.gelu_alignment, k.workspace_bytes);
 }
 
 std::string product_text(const Product& p) {

@@ -36,6 +36,7 @@ struct ProductKey {
   DType operands, result;
   cublasLtEpilogue_t epilogue;
   int64_t a_alignment, b_alignment, to_alignment, added_alignment, bias_alignment, gelu_alignment;
+  int64_t workspace_bytes;
 
   ProductKey(const Product& product, const ProductEpilogue& extra);
   auto operator<=>(const ProductKey&) const = default;
@@ -61,7 +62,8 @@ struct ProductCall {
   cublasLtHandle_t library;
   const Product& product;
   const void* added;  // the matrix that is added to the product, or the result if there is none
-  float kept;         // the factor of `added`: 0 or 1
+  float kept;         // the factor of `added`
+  int64_t workspace_bytes;
 };
 void run_product(Stream& stream, const ProductPlan& plan, std::size_t candidate, const ProductCall& call);
 

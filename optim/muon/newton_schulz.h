@@ -39,11 +39,13 @@ inline double matrix_rate_factor(const MatrixShape& shape, MuonRate rate) {
                                      : 0.2 * std::sqrt(std::max(rows, columns));
 }
 
+/// The coefficients of the iteration.
+inline constexpr float kLinear = 3.4445f, kCubic = -4.7750f, kQuintic = 2.0315f;
+
 /// `Loops` has the operations of a device: transpose, copy, multiply, blend (to = x * to + y * from), scale, round (to
 /// bf16) and normalize. The operations run in the order in which they are called. All devices give the same bits.
 template <typename Loops>
 void newton_schulz(const OrthogonalizeArgs& args, const Loops& loops) {
-  constexpr float kLinear = 3.4445f, kCubic = -4.7750f, kQuintic = 2.0315f;
   const NewtonSchulzScratch layout(args.shape);
   auto* sums = reinterpret_cast<double*>(args.scratch);
   auto* x = reinterpret_cast<float*>(args.scratch + layout.sums_bytes());

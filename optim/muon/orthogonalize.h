@@ -1,6 +1,8 @@
 #pragma once
 // Orthogonalizes a matrix on a device.
 
+#include <memory>
+
 #include "kernels/device/device.h"
 #include "kernels/device/stream.h"
 #include "kernels/system/thread_pool.h"
@@ -31,21 +33,29 @@ struct OrthogonalizeArgs {
 
 int64_t orthogonalize_scratch_bytes(const MatrixShape& shape);
 
-struct MatrixKernels {
+/// Orthogonalizes matrices on one device, which must outlive it. Used from the rank's own thread.
+class Orthogonalizer {
+ public:
+  Orthogonalizer() = default;
+  Orthogonalizer(const Orthogonalizer&) = delete;
+  Orthogonalizer& operator=(const Orthogonalizer&) = delete;
+  virtual ~Orthogonalizer() = default;
+
   /// Enqueues work that replaces the matrix U S V^T with U S' V^T, multiplied by the factor of Muon::rate. The
   /// singular values S' are near 1. The work divides the matrix by max(Frobenius norm, eps) and runs the quintic
-  /// Newton-Schulz iteration with coefficients 3.4445, -4.7750 and 2.0315. Sums are in fp32 and in a fixed order, so
-  /// any number of threads, any instruction set and GPUs give the same bits. A zero matrix stays zero.
-  void (*orthogonalize)(Stream&, const OrthogonalizeArgs&);
+  /// Newton-Schulz iteration with coefficients 3.4445, -4.7750 and 2.0315. A zero matrix stays zero. Sums are in fp32
+  /// and in a fixed order, so any number of threads, any instruction set and GPUs give the same bits. On a GPU,
+  /// cuBLASLt computes bf16 products, and adds in another order. Then GPUs of one kind give the same bits.
+  virtual void orthogonalize(Stream& stream, const OrthogonalizeArgs& args) = 0;
 };
 
-/// Throws UnavailableError for kCuda in a build without CUDA.
-const MatrixKernels& matrix_kernels(DeviceKind kind);
+/// Throws UnavailableError for a GPU in a build without CUDA.
+std::unique_ptr<Orthogonalizer> make_orthogonalizer(Device& device);
 
 /// Orthogonalizes the matrix before it returns, on the calling thread and the pool.
 void orthogonalize_on_host(const OrthogonalizeArgs& args, ThreadPool& pool);
 
-/// For matrix_kernels() only. Throws UnavailableError in a build without CUDA.
-const MatrixKernels& cuda_matrix_kernels();
+/// For make_orthogonalizer() only. Throws UnavailableError in a build without CUDA.
+std::unique_ptr<Orthogonalizer> make_cuda_orthogonalizer(Device& device);
 
 }  // namespace aliquot

@@ -1,9 +1,13 @@
 // The operations of the Newton-Schulz iteration on a GPU.
 
+#include <utility>
+
 #include "kernels/device/device_cuda.h"
 #include "kernels/device/launch_cuda.h"
 #include "kernels/elementwise/kernels.h"
 #include "kernels/formats/float16.h"
+#include "kernels/gemm/product_choices.h"
+#include "kernels/gemm/product_cuda.h"
 #include "optim/muon/newton_schulz.h"
 
 namespace aliquot {
@@ -137,21 +141,136 @@ struct CudaMatrixLoops {
   void round(float* values, int64_t count) const {
     launch_elements(stream, "round to bf16", count, ToBf16{values}, values);
   }
-  void normalize(float* values, int64_t count, double* sums, float eps) const {
+  void sum_squares(const float* values, int64_t count, double* sums) const {
     kernels.block_squares(stream, sums, values, count);
     start_kernel(stream, "sum pairwise", {1, kLaunchThreads}, sum_pairwise, sums,
                  (count + kBlockElements - 1) / kBlockElements);
+  }
+  void normalize(float* values, int64_t count, double* sums, float eps) const {
+    sum_squares(values, count, sums);
     launch_elements(stream, "normalize", count, ScaleByInverseNorm{values, sums, eps}, values);
   }
 };
 
+struct NormalizeToBf16 {
+  uint16_t* to;
+  const float* from;
+  const double* sum;
+  float eps;
+  template <int kCount>
+  __device__ void at(int64_t i) const {
+    const float factor = inverse_norm(*sum, eps);
+    for (int k = 0; k < kCount; ++k) to[i + k] = float_to_bf16(from[i + k] * factor);
+  }
+};
+
+struct ScaleFromBf16 {
+  float* to;
+  const uint16_t* from;
+  float factor;
+  template <int kCount>
+  __device__ void at(int64_t i) const {
+    for (int k = 0; k < kCount; ++k) to[i + k] = bf16_to_float(from[i + k]) * factor;
+  }
+};
+
+/// The iteration of newton_schulz() with Muon::products = bf16 on tensor cores. Rounds the same values as
+/// newton_schulz(). The memory of `x` first holds the transpose of a tall matrix in fp32, and later the workspace of
+/// cuBLASLt.
+class Bf16Iteration {
+ public:
+  Bf16Iteration(Stream& stream, CudaProducts& products, const OrthogonalizeArgs& args)
+      : loops_{stream, cuda_kernels()},
+        products_(products),
+        args_(args),
+        layout_(args.shape),
+        tall_(args.shape.rows > args.shape.columns),
+        n_(layout_.small),
+        length_(tall_ ? args.shape.rows : args.shape.columns),
+        wide_(reinterpret_cast<float*>(args.scratch + layout_.sums_bytes())),
+        x_(reinterpret_cast<uint16_t*>(args.scratch + layout_.sums_bytes() + layout_.matrix_bytes)),
+        next_(x_ + layout_.matrix_bytes / 4),
+        gram_(x_ + layout_.matrix_bytes / 2),
+        product_(gram_ + layout_.gram_bytes / 2) {}
+
+  void run() {
+    normalize();
+    for (int i = 0; i < args_.iterations; ++i) iterate();
+    store();
+  }
+
+ private:
+  void normalize() const {
+    const int64_t count = n_ * length_;
+    auto* sums = reinterpret_cast<double*>(args_.scratch);
+    if (tall_) loops_.transpose(wide_, {args_.matrix, args_.shape.rows, args_.shape.columns});
+    const float* from = tall_ ? wide_ : args_.matrix;
+    loops_.sum_squares(from, count, sums);
+    launch_elements(loops_.stream, "normalize", count, NormalizeToBf16{x_, from, sums, args_.eps}, x_, from);
+  }
+
+  void iterate() {
+    const Matrix x{x_, length_}, gram{gram_, n_};
+    multiply(
+        {.a = x, .b = {x_, length_, true}, .to = gram_, .to_stride = n_, .rows = n_, .columns = n_, .depth = length_},
+        {});
+    multiply({.a = gram,
+              .b = gram,
+              .to = product_,
+              .to_stride = n_,
+              .rows = n_,
+              .columns = n_,
+              .depth = n_,
+              .factor = kQuintic},
+             {.added = gram_, .added_factor = kCubic});
+    multiply(
+        {.a = {product_, n_}, .b = x, .to = next_, .to_stride = length_, .rows = n_, .columns = length_, .depth = n_},
+        {.added = x_, .added_factor = kLinear});
+    std::swap(x_, next_);
+  }
+
+  void store() const {
+    const auto factor = static_cast<float>(matrix_rate_factor(args_.shape, args_.rate));
+    float* to = tall_ ? wide_ : args_.matrix;
+    launch_elements(loops_.stream, "scale", n_ * length_, ScaleFromBf16{to, x_, factor}, to, x_);
+    if (tall_) loops_.transpose(args_.matrix, {wide_, n_, length_});
+  }
+
+  void multiply(Product product, ProductEpilogue extra) const {
+    product.scratch = wide_;
+    extra.scratch_bytes = layout_.matrix_bytes;
+    products_.multiply(loops_.stream, product, extra);
+  }
+
+  const CudaMatrixLoops loops_;
+  CudaProducts& products_;
+  const OrthogonalizeArgs& args_;
+  const NewtonSchulzScratch layout_;
+  const bool tall_;
+  const int64_t n_, length_;
+  float* const wide_;
+  uint16_t *x_, *next_, *const gram_, *const product_;
+};
+
+class CudaOrthogonalizer final : public Orthogonalizer {
+ public:
+  explicit CudaOrthogonalizer(CudaDevice& device) : device_(device) {}
+
+  void orthogonalize(Stream& stream, const OrthogonalizeArgs& args) override {
+    if (args.products != DType::kBFloat16) return newton_schulz(args, CudaMatrixLoops{stream, cuda_kernels()});
+    if (products_ == nullptr) products_ = std::make_unique<CudaProducts>(device_, product_choices_file());
+    Bf16Iteration(stream, *products_, args).run();
+  }
+
+ private:
+  CudaDevice& device_;
+  std::unique_ptr<CudaProducts> products_;
+};
+
 }  // namespace
 
-const MatrixKernels& cuda_matrix_kernels() {
-  static constexpr MatrixKernels kKernels{[](Stream& stream, const OrthogonalizeArgs& args) {
-    newton_schulz(args, CudaMatrixLoops{stream, cuda_device(stream).kernels()});
-  }};
-  return kKernels;
+std::unique_ptr<Orthogonalizer> make_cuda_orthogonalizer(Device& device) {
+  return std::make_unique<CudaOrthogonalizer>(cuda_device(device));
 }
 
 }  // namespace aliquot

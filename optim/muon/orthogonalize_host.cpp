@@ -78,6 +78,14 @@ struct HostMatrixLoops {
   }
 };
 
+class HostOrthogonalizer final : public Orthogonalizer {
+ public:
+  void orthogonalize(Stream& stream, const OrthogonalizeArgs& args) override {
+    HostStream& worker = as_host_stream(stream);
+    worker.run([args, &pool = worker.pool()] { orthogonalize_on_host(args, pool); });
+  }
+};
+
 }  // namespace
 
 int64_t orthogonalize_scratch_bytes(const MatrixShape& shape) { return NewtonSchulzScratch(shape).bytes(); }
@@ -86,12 +94,9 @@ void orthogonalize_on_host(const OrthogonalizeArgs& args, ThreadPool& pool) {
   newton_schulz(args, HostMatrixLoops{best_isa(), pool});
 }
 
-const MatrixKernels& matrix_kernels(DeviceKind kind) {
-  static constexpr MatrixKernels kHost{[](Stream& stream, const OrthogonalizeArgs& args) {
-    HostStream& worker = as_host_stream(stream);
-    worker.run([args, &pool = worker.pool()] { orthogonalize_on_host(args, pool); });
-  }};
-  return kind == DeviceKind::kCuda ? cuda_matrix_kernels() : kHost;
+std::unique_ptr<Orthogonalizer> make_orthogonalizer(Device& device) {
+  if (device.kind() == DeviceKind::kCuda) return make_cuda_orthogonalizer(device);
+  return std::make_unique<HostOrthogonalizer>();
 }
 
 }  // namespace aliquot

@@ -82,6 +82,7 @@ TEST_F(CapiOptions, EveryOptimizerIsCreated) {
   EXPECT_STREQ(aliquot_message(), "the option betas does not apply to the optimizer sgd");
   EXPECT_EQ(set("optimizer", "muon"), ALIQUOT_DONE);
   EXPECT_EQ(set("muon-lr", "0.05"), ALIQUOT_DONE);
+  EXPECT_EQ(set("muon-products", "bf16"), ALIQUOT_DONE);
   EXPECT_EQ(create_engine(), ALIQUOT_DONE) << aliquot_message();
   EXPECT_EQ(set("optimizer", "lion"), ALIQUOT_DONE);
   EXPECT_EQ(create_engine(), ALIQUOT_USAGE);

@@ -1,4 +1,4 @@
-// Checks that orthogonalization gives the same bits on the calling thread, on worker threads and on GPUs.
+// Checks that orthogonalization gives the same bits on the calling thread, on worker threads and, in fp32, on GPUs.
 
 #include <cmath>
 #include <functional>
@@ -9,6 +9,7 @@
 
 #include "optim/muon/orthogonalize.h"
 #include "tests/optim/shard.h"
+#include "tests/support/all_close.h"
 
 namespace aliquot {
 namespace {
@@ -42,7 +43,8 @@ std::vector<float> on_device(Device& device, Stream& stream, std::vector<float> 
   const Buffer on_device_buffer = device.allocate(size_bytes, Category::kStaging, "matrix");
   const Buffer scratch = device.allocate(orthogonalize_scratch_bytes(shape), Category::kStaging, "scratch");
   device.kernels().copy(stream, on_device_buffer.data(), matrix.data(), size_bytes);
-  matrix_kernels(device.kind()).orthogonalize(stream, {muon, on_device_buffer.as<float>(), shape, scratch.data()});
+  const auto orthogonalizer = make_orthogonalizer(device);
+  orthogonalizer->orthogonalize(stream, {muon, on_device_buffer.as<float>(), shape, scratch.data()});
   device.kernels().copy(stream, matrix.data(), on_device_buffer.data(), size_bytes);
   stream.synchronize();
   return matrix;
@@ -57,9 +59,16 @@ TEST_P(OrthogonalizeOnDevice, GivesTheBitsOfTheHost) {
        std::vector<MatrixShape>{{1, 1}, {1, 300}, {300, 1}, {64, 64}, {65, 200}, {200, 63}, {97, 131}, {256, 1024}}) {
     for (const DType products : {DType::kFloat32, DType::kBFloat16}) {
       const Muon muon{.products = products};
-      const auto matrix = noise(shape);
-      EXPECT_TRUE(same_bits(on_device(*device, *stream, matrix, shape, muon), on_host(matrix, shape, muon)))
-          << shape.rows << " x " << shape.columns << " in " << name(products);
+      const auto matrix = noise(shape), got = on_device(*device, *stream, matrix, shape, muon);
+      const auto expected = on_host(matrix, shape, muon);
+      SCOPED_TRACE(testing::Message() << shape.rows << " x " << shape.columns << " in " << name(products));
+      // The simulated cuBLASLt adds in the order of the host. That of a real GPU does not.
+      const bool on_gpu = device->kind() == DeviceKind::kCuda && !device->describe().starts_with("simulated");
+      if (on_gpu && products == DType::kBFloat16) {
+        EXPECT_TRUE(test::all_close(got, {expected.begin(), expected.end()}, 0.05));
+      } else {
+        EXPECT_TRUE(same_bits(got, expected));
+      }
     }
   }
 }

@@ -231,7 +231,7 @@ cublasStatus_t multiply(cublasLtHandle_t, cublasLtMatmulDesc_t description, cons
                         cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algorithm, void* workspace, size_t,
                         cudaStream_t stream) {
   Call call{.how = of(description), .to = of(d_layout), .c = c, .d = d};
-  if (workspace == nullptr || !is_valid(call.how, call.to)) return CUBLAS_STATUS_INVALID_VALUE;
+  if (reinterpret_cast<uintptr_t>(workspace) % 256 != 0 || !is_valid(call.how, call.to)) return CUBLAS_STATUS_INVALID_VALUE;
   std::memcpy(&call.factor, alpha, sizeof call.factor);
   std::memcpy(&call.kept, beta, sizeof call.kept);
   const Layout first = of(a_layout), second = of(b_layout);
