@@ -32,7 +32,7 @@ void add_sharding(OptionTable& table, TrainOptions& options) {
   table.add(train, {"device", "world", "threads", "replicas", "pipeline"});
   table.add(train, {"gather", "offload-parameters"});
   table.add(train, "precision", "Type of parameters and matrix products; default: fp32 on hosts, bf16 on GPUs.");
-  table.add(train, {"timeout"});
+  table.add(train, {"products", "timeout"});
 }
 
 void add_base(OptionTable& table, std::string& base) {

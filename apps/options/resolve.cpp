@@ -190,6 +190,8 @@ void resolve(TrainOptions& o, int rank_count, bool on_gpu) {
   }
   EngineOptions& engine = o.engine;
   if (!o.precision) o.precision = on_gpu ? DType::kBFloat16 : DType::kFloat32;
+  if (o.products == Fp32Products::kTf32 && (!on_gpu || o.precision != DType::kFloat32))
+    throw UsageError("--products tf32 needs --device cuda and --precision fp32.");
   if (!engine.precision.reduce) engine.precision.reduce = engine.precision.gradients;
   const bool into_shard = accumulates_into_shard(policy_of(engine));
   engine.accumulate_into = into_shard ? AccumulateInto::kShard : AccumulateInto::kFull;

@@ -86,9 +86,12 @@ void add_optimizer(OptionTable& t, TrainOptions& o, const OptionTable& common) {
   t.add(common, {"clip"});
 }
 
-void add_precision_and_memory(OptionTable& t, const OptionTable& common) {
+void add_precision_and_memory(OptionTable& t, TrainOptions& o, const OptionTable& common) {
   t.heading("Precision");
-  t.add(common, {"precision", "gradients", "reduce-precision", "master", "state", "accumulate-into"});
+  t.add(common, {"precision"});
+  t.choice("products", o.products, kProductWords,
+           "Operands of matrix products on GPUs: full has the type of --precision; tf32 rounds fp32 to 10 bits.");
+  t.add(common, {"gradients", "reduce-precision", "master", "state", "accumulate-into"});
   t.heading("Memory and overlap");
   t.add(common, {"prefetch", "keep-gathered", "gather-for", "gather", "memory-budget", "offload", "offload-parameters",
                  "quantize", "recompute", "update-in-backward", "reproducible"});
@@ -156,7 +159,7 @@ OptionTable train_option_table(TrainOptions& options) {
   add_model(table, options);
   add_data(table, options, common);
   add_optimizer(table, options, common);
-  add_precision_and_memory(table, common);
+  add_precision_and_memory(table, options, common);
   add_checkpoints(table, options);
   add_reports(table, options, common);
   return table;

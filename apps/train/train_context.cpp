@@ -13,7 +13,7 @@ namespace aliquot {
 TrainContext::TrainContext(World& world, const TrainOptions& options)
     : world_(world), options_(options), stream_(world.device().make_stream(Lane::kCompute)) {
   if (on_gpu()) {
-    backend_ = make_cuda_backend(world.device());
+    backend_ = make_cuda_backend(world.device(), options.products);
   } else {
     options_.world.threads_per_rank = as_host_stream(*stream_).pool().thread_count();
     backend_ = make_host_backend(as_host_stream(*stream_).pool());

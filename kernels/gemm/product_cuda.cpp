@@ -51,15 +51,16 @@ ConstValues typed_bias(Stream& stream, const Product& p, ConstValues bias) {
 
 class CudaProducts::Plans {
  public:
-  Plans(const CudaDevice& device, const std::string& choices_file) {
+  Plans(const CudaDevice& device, const ProductSettings& settings) : fp32_(settings.fp32) {
     cublasLtHandle_t made = nullptr;
     check_products(cublaslt().create(&made), "cannot initialize cuBLASLt");
     library_.reset(made);
-    if (choices_file.empty()) return;
-    choices_.emplace(choices_file, fmt::format("{}\tcuBLASLt {}", device.model_name(), cublaslt().version()));
+    if (settings.choices_file.empty()) return;
+    choices_.emplace(settings.choices_file, fmt::format("{}\tcuBLASLt {}", device.model_name(), cublaslt().version()));
   }
 
   cublasLtHandle_t library() const { return library_.get(); }
+  ProductKey key_of(const Product& p, const ProductEpilogue& extra) const { return {p, extra, fp32_}; }
 
   ProductPlan& of(const Product& p, const ProductKey& key) {
     constexpr int kCandidates = 8;
@@ -87,13 +88,14 @@ class CudaProducts::Plans {
       plan.chosen = static_cast<std::size_t>(*choice);
   }
 
+  Fp32Products fp32_;
   OwnedLibrary library_;
   std::optional<ProductChoices> choices_;
   std::map<ProductKey, ProductPlan> plans_;
 };
 
-CudaProducts::CudaProducts(CudaDevice& device, const std::string& choices_file)
-    : plans_(std::make_unique<Plans>(device, choices_file)) {}
+CudaProducts::CudaProducts(CudaDevice& device, const ProductSettings& settings)
+    : plans_(std::make_unique<Plans>(device, settings)) {}
 CudaProducts::~CudaProducts() = default;
 
 bool CudaProducts::supports(const Product& p, const ProductEpilogue& extra) {
@@ -107,7 +109,7 @@ bool CudaProducts::supports(const Product& p, const ProductEpilogue& extra) {
   if (extra.added.data != nullptr && extra.added.type != p.to.type) return false;
   if (extra.depth_sums.data != nullptr && (extra.depth_sums.type != p.to.type || p.factor != 1.0f)) return false;
   if (extra.adds_depth_sums && extra.depth_sums.type != DType::kFloat32) return false;
-  return plans_->of(p, ProductKey(p, planned)).is_supported();
+  return plans_->of(p, plans_->key_of(p, planned)).is_supported();
 }
 
 void CudaProducts::multiply(Stream& stream, const Product& p, const ProductEpilogue& extra) {
@@ -115,7 +117,7 @@ void CudaProducts::multiply(Stream& stream, const Product& p, const ProductEpilo
     throw UnavailableError(product_text(p) + " is not supported by this version of cuBLASLt: use --device host");
   ProductEpilogue with = extra;
   with.bias = typed_bias(stream, p, extra.bias);
-  const ProductKey key(p, with);
+  const ProductKey key = plans_->key_of(p, with);
   ProductPlan& plan = plans_->of(p, key);
   const bool sums = extra.depth_sums.data != nullptr, adds_matrix = extra.added.data != nullptr;
   void* sums_to = extra.adds_depth_sums ? vector_of(p) : extra.depth_sums.data;

@@ -13,6 +13,16 @@ namespace aliquot {
 
 class CudaDevice;
 
+/// How a GPU multiplies fp32 operands. kTf32 rounds them to 10 bits after the point and uses tensor cores. Sums are
+/// fp32 in both cases.
+enum class Fp32Products : uint8_t { kExact, kTf32 };
+
+/// The properties of all products of a rank.
+struct ProductSettings {
+  Fp32Products fp32 = Fp32Products::kExact;
+  std::string choices_file = {};  // see CudaProducts; empty: none
+};
+
 /// What a GPU computes together with a product. Except for `depth_sums`, it changes the fp32 sums of the product before
 /// they are rounded, in the order of the fields. Every array is null if it is not used.
 struct ProductEpilogue {
@@ -37,14 +47,14 @@ struct ProductEpilogue {
 };
 
 /// The matrix products of one rank on one GPU. Plans each kind of product once. Results have the same bits in every run
-/// with the same GPU, version of cuBLASLt and choices. Sums are fp32, never TF32. Call all functions from one thread.
+/// with the same GPU, version of cuBLASLt, settings and choices. Call all functions from one thread.
 class CudaProducts {
  public:
   /// Without a file of choices, each product has the first of cuBLASLt's candidates. With a file, products have the
   /// candidates in the file (see ProductChoices). For products that it lacks, measures up to eight candidates and adds
   /// the fastest to the file. Products that add to their result in place, and captured products, are not measured.
   /// Throws UnavailableError if cuBLASLt cannot be initialized. The device must outlive the products.
-  explicit CudaProducts(CudaDevice& device, const std::string& choices_file = "");
+  explicit CudaProducts(CudaDevice& device, const ProductSettings& settings = {});
   ~CudaProducts();
   CudaProducts(const CudaProducts&) = delete;
   CudaProducts& operator=(const CudaProducts&) = delete;

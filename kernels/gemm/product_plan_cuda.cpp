@@ -17,8 +17,8 @@ cudaDataType_t data_type(DType type) {
   return type == DType::kFloat32 ? CUDA_R_32F : type == DType::kFloat16 ? CUDA_R_16F : CUDA_R_16BF;
 }
 
-/// Returns the alignment of all rows of a matrix, in bytes: at most 64, and 0 if there is no matrix. Arenas align arrays
-/// to at least 64 bytes. A larger limit could change the algorithm, and so the bits, with the place of an array.
+/// Returns the alignment of all rows of a matrix, in bytes: at most 64, and 0 if there is no matrix. Arenas align
+/// arrays to at least 64 bytes. A larger limit could change the algorithm, and so the bits, with the place of an array.
 int64_t alignment(ConstValues data, int64_t stride) {
   if (data.data == nullptr) return 0;
   const auto bits = static_cast<int64_t>(reinterpret_cast<uintptr_t>(data.data)) | stride * element_bytes(data.type);
@@ -72,7 +72,8 @@ void set(const OwnedProduct& product, cublasLtMatmulDescAttributes_t which, Valu
 
 OwnedProduct make_product(const ProductKey& key) {
   cublasLtMatmulDesc_t made = nullptr;
-  check_products(cublaslt().create_product(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cannot configure a matrix product");
+  const cublasComputeType_t sums = key.rounds_to_tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+  check_products(cublaslt().create_product(&made, sums, CUDA_R_32F), "cannot configure a matrix product");
   OwnedProduct product(made);
   set(product, CUBLASLT_MATMUL_DESC_TRANSA, key.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(product, CUBLASLT_MATMUL_DESC_TRANSB, key.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
@@ -125,7 +126,7 @@ void check_products(cublasStatus_t status, const std::string& what) {
   throw FaultError(sentence);
 }
 
-ProductKey::ProductKey(const Product& p, const ProductEpilogue& extra)
+ProductKey::ProductKey(const Product& p, const ProductEpilogue& extra, Fp32Products fp32)
     : rows(p.rows),
       columns(p.columns),
       depth(p.depth),
@@ -134,6 +135,7 @@ ProductKey::ProductKey(const Product& p, const ProductEpilogue& extra)
       to_stride(p.to_stride),
       a_transposed(p.a.transposed),
       b_transposed(p.b.transposed),
+      rounds_to_tf32(p.a.data.type == DType::kFloat32 && fp32 == Fp32Products::kTf32),
       operands(p.a.data.type),
       result(p.to.type),
       epilogue(epilogue_of(extra)),
@@ -199,9 +201,9 @@ std::string choice_text(const ProductKey& k) {
   const auto order = [](bool transposed) { return transposed ? "T" : "N"; };
   return fmt::format(
       "{} to {}, {} x {} x {}, strides {} {} {}, {}{}, epilogue {}, alignments {} {} {} {} {} {}, workspace {}",
-      name(k.operands), name(k.result), k.rows, k.depth, k.columns, k.a_stride, k.b_stride, k.to_stride,
-      order(k.a_transposed), order(k.b_transposed), static_cast<int>(k.epilogue), k.a_alignment, k.b_alignment,
-      k.to_alignment, k.added_alignment, k.bias_alignment, k.gelu_alignment, k.workspace_bytes);
+      k.rounds_to_tf32 ? "tf32" : name(k.operands), name(k.result), k.rows, k.depth, k.columns, k.a_stride, k.b_stride,
+      k.to_stride, order(k.a_transposed), order(k.b_transposed), static_cast<int>(k.epilogue), k.a_alignment,
+      k.b_alignment, k.to_alignment, k.added_alignment, k.bias_alignment, k.gelu_alignment, k.workspace_bytes);
 }
 
 std::string product_text(const Product& p) {

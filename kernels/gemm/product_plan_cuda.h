@@ -32,13 +32,13 @@ using OwnedPreference = OwnedHandle<cublasLtMatmulPreference_t, &CublasLt::destr
 /// The properties of a product that determine its plan. Alignments are in bytes, and 0 if there is no array.
 struct ProductKey {
   int64_t rows, columns, depth, a_stride, b_stride, to_stride;
-  bool a_transposed, b_transposed;
+  bool a_transposed, b_transposed, rounds_to_tf32;
   DType operands, result;
   cublasLtEpilogue_t epilogue;
   int64_t a_alignment, b_alignment, to_alignment, added_alignment, bias_alignment, gelu_alignment;
   int64_t workspace_bytes;
 
-  ProductKey(const Product& product, const ProductEpilogue& extra);
+  ProductKey(const Product& product, const ProductEpilogue& extra, Fp32Products fp32);
   auto operator<=>(const ProductKey&) const = default;
 };
 

@@ -258,7 +258,8 @@ class CudaOrthogonalizer final : public Orthogonalizer {
 
   void orthogonalize(Stream& stream, const OrthogonalizeArgs& args) override {
     if (args.products != DType::kBFloat16) return newton_schulz(args, CudaMatrixLoops{stream, cuda_kernels()});
-    if (products_ == nullptr) products_ = std::make_unique<CudaProducts>(device_, product_choices_file());
+    if (products_ == nullptr)
+      products_ = std::make_unique<CudaProducts>(device_, ProductSettings{.choices_file = product_choices_file()});
     Bf16Iteration(stream, *products_, args).run();
   }
 

@@ -60,9 +60,9 @@ struct CudaLogitLoops {
 
 class CudaBackend final : public Backend {
  public:
-  explicit CudaBackend(CudaDevice& device)
+  CudaBackend(CudaDevice& device, Fp32Products fp32)
       : device_(device),
-        products_(device, product_choices_file()),
+        products_(device, {fp32, product_choices_file()}),
         batches_(device),
         loss_factor_(device),
         loss_(device),
@@ -329,10 +329,10 @@ class CudaBackend final : public Backend {
 
 }  // namespace
 
-std::unique_ptr<Backend> make_cuda_backend(Device& device) {
+std::unique_ptr<Backend> make_cuda_backend(Device& device, Fp32Products fp32) {
   CudaDevice& gpu = cuda_device(device);
   gpu.make_current();
-  return std::make_unique<CudaBackend>(gpu);
+  return std::make_unique<CudaBackend>(gpu, fp32);
 }
 
 }  // namespace aliquot

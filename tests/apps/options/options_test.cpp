@@ -283,6 +283,14 @@ TEST(TrainOptions, ResolvesShapeBatchAndPrecision) {
   EXPECT_THROW(resolve(without_directory, 1, false), UsageError);
 }
 
+TEST(TrainOptions, AcceptsTf32OnlyForFp32OnGpus) {
+  TrainOptions on_gpu = parsed({"--products", "tf32", "--precision", "fp32"});
+  resolve(on_gpu, 1, true);
+  EXPECT_EQ(on_gpu.products, Fp32Products::kTf32);
+  TrainOptions in_bf16 = parsed({"--products", "tf32"});
+  EXPECT_THROW(resolve(in_bf16, 1, true), UsageError);
+}
+
 TEST(TrainOptions, RefusesOptionsThatContradictEachOther) {
   struct Case {
     std::vector<std::string> arguments;
@@ -299,6 +307,7 @@ TEST(TrainOptions, RefusesOptionsThatContradictEachOther) {
            {{"--warmup", "20", "--steps", "10"}, "--warmup 20 is longer than --steps 10"},
            {{"--scale-lr", "linear"}, "--scale-lr needs --base-batch"},
            {{"--base-batch", "8"}, "--base-batch has no effect with --scale-lr none"},
+           {{"--products", "tf32"}, "--products tf32 needs --device cuda and --precision fp32"},
            {{"--checkpoint-every", "5"}, "--checkpoint-every needs --checkpoint-dir"},
            {{"--resume", "a", "--init", "b"}, "leave one out"},
            {{"--eval-every", "5"}, "--eval-every needs --eval-data"},

@@ -198,6 +198,18 @@ TEST_P(ProductOnGpu, RejectsWhatItCannotCompute) {
   EXPECT_THROW(products_->supports(p, {.bias = more.gpu(), .depth_sums = to.gpu()}), std::logic_error);
 }
 
+TEST_P(ProductOnGpu, RoundsOnlyFp32OperandsToTf32) {
+  const int64_t columns = 32;
+  Array a = random(kRows * kDepth, type()), b = random(kDepth * columns, type());
+  Array to = random(kRows * kStride, DType::kFloat32);
+  CudaProducts tf32(*device_, {.fp32 = Fp32Products::kTf32});
+  products_->multiply(*stream_, product(a, b, to, columns));
+  const std::vector<double> exact = to.on_gpu();
+  tf32.multiply(*stream_, product(a, b, to, columns));
+  EXPECT_EQ(to.on_gpu() == exact, type() != DType::kFloat32);
+  EXPECT_TRUE(all_close(to.on_gpu(), exact, 0x1p-9));
+}
+
 /// With a file, the fastest candidate is measured once, and later runs read it.
 TEST_P(ProductOnGpu, RemembersTheFastestCandidate) {
   const std::string file = testing::TempDir() + "choices_" + std::string(name(type())) + ".txt";
@@ -213,7 +225,7 @@ TEST_P(ProductOnGpu, RemembersTheFastestCandidate) {
   Array to = random(kRows * kStride, DType::kFloat32);
   const auto before = to.on_host(), expected = sums(a, b, columns);
   for (int run = 0; run < 2; ++run) {
-    CudaProducts products(*device_, file);
+    CudaProducts products(*device_, {.choices_file = file});
     Product p = product(a, b, to, columns);
     p.add = true;
     if (run == 0) {

@@ -1,6 +1,7 @@
 // The simulated cuBLASLt, which replaces kernels/gemm/cublaslt_cuda.cpp. Adds products in fp32 in the order of the
 // inner dimension.
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -17,6 +18,7 @@ namespace {
 
 struct Description {
   bool transposed[2] = {};
+  bool rounds_to_tf32 = false;
   int32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   const void* bias = nullptr;  // or the address of bias gradients
   const void* gelu_input = nullptr;
@@ -82,8 +84,9 @@ cublasStatus_t destroy(cublasLtHandle_t handle) {
 }
 
 cublasStatus_t create_product(cublasLtMatmulDesc_t* handle, cublasComputeType_t compute, cudaDataType_t) {
-  if (compute != CUBLAS_COMPUTE_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
-  *handle = reinterpret_cast<cublasLtMatmulDesc_t>(new Description);
+  if (compute != CUBLAS_COMPUTE_32F && compute != CUBLAS_COMPUTE_32F_FAST_TF32) return CUBLAS_STATUS_NOT_SUPPORTED;
+  *handle = reinterpret_cast<cublasLtMatmulDesc_t>(
+      new Description{.rounds_to_tf32 = compute == CUBLAS_COMPUTE_32F_FAST_TF32});
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t destroy_product(cublasLtMatmulDesc_t handle) {
@@ -172,6 +175,12 @@ float gelu_slope(float x) {
   return static_cast<float>(0.5 * (1 + t) + 0.5 * x * (1 - t * t) * inner);
 }
 
+/// Rounds to 10 bits after the point, to nearest with ties away from zero.
+float to_tf32(float value) {
+  if (!std::isfinite(value)) return value;
+  return std::bit_cast<float>((std::bit_cast<uint32_t>(value) + 0x1000u) & ~0x1fffu);
+}
+
 /// The operands of a call, and where its results go.
 struct Call {
   Description how;
@@ -231,7 +240,8 @@ cublasStatus_t multiply(cublasLtHandle_t, cublasLtMatmulDesc_t description, cons
                         cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algorithm, void* workspace, size_t,
                         cudaStream_t stream) {
   Call call{.how = of(description), .to = of(d_layout), .c = c, .d = d};
-  if (reinterpret_cast<uintptr_t>(workspace) % 256 != 0 || !is_valid(call.how, call.to)) return CUBLAS_STATUS_INVALID_VALUE;
+  if (reinterpret_cast<uintptr_t>(workspace) % 256 != 0 || !is_valid(call.how, call.to))
+    return CUBLAS_STATUS_INVALID_VALUE;
   std::memcpy(&call.factor, alpha, sizeof call.factor);
   std::memcpy(&call.kept, beta, sizeof call.kept);
   const Layout first = of(a_layout), second = of(b_layout);
@@ -241,6 +251,10 @@ cublasStatus_t multiply(cublasLtHandle_t, cublasLtMatmulDesc_t description, cons
     if (is_slow) std::this_thread::sleep_for(std::chrono::milliseconds(2));
     call.left = row_major(first, a, call.how.transposed[0]);
     call.right = row_major(second, b, !call.how.transposed[1]);
+    if (call.how.rounds_to_tf32) {
+      std::ranges::transform(call.left, call.left.begin(), to_tf32);
+      std::ranges::transform(call.right, call.right.begin(), to_tf32);
+    }
     call.store();
     if (call.how.sums_depth()) call.store_depth_sums();
   });
