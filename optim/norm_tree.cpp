@@ -5,6 +5,8 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "kernels/elementwise/leaf_tree.h"
+
 namespace aliquot {
 namespace {
 
@@ -16,17 +18,6 @@ int32_t root_level(int64_t block_count) {
 }
 
 int64_t first_block(const NormNode& node) { return node.index << node.level; }
-
-/// Returns the sum over a subtree of which only the first `count` leaves exist. `count` is 1 or more.
-double subtree_sum(const double* leaves, int64_t count, int32_t level) {
-  if (level == 0) return leaves[0];
-  if (level == 3 && count == 8) {  // the same additions as below, without function calls
-    return ((leaves[0] + leaves[1]) + (leaves[2] + leaves[3])) + ((leaves[4] + leaves[5]) + (leaves[6] + leaves[7]));
-  }
-  const int64_t half = int64_t{1} << (level - 1);
-  if (count <= half) return subtree_sum(leaves, count, level - 1);
-  return subtree_sum(leaves, half, level - 1) + subtree_sum(leaves + half, count - half, level - 1);
-}
 
 }  // namespace
 
@@ -71,7 +62,7 @@ LocalNormSums::LocalNormSums(const NormTree& tree, std::span<const NormSpan> spa
     for (const NormNode& node : tree.nodes({&span, 1})) {
       const int64_t begin = first_block(node);
       const int64_t end = std::min(begin + (int64_t{1} << node.level), span.first_block + span.block_count);
-      runs_.push_back({span.place + (begin - span.first_block), end - begin, node.level});
+      runs_.push_back({span.place + (begin - span.first_block), end - begin});
       nodes_.push_back(node);
     }
   }
@@ -80,9 +71,8 @@ LocalNormSums::LocalNormSums(const NormTree& tree, std::span<const NormSpan> spa
 void LocalNormSums::sums(const double* block_squares, std::span<double> values) const {
   if (values.size() != runs_.size())
     throw std::invalid_argument("LocalNormSums::sums(): values must have one element for each tree node in nodes()");
-  for (size_t i = 0; i < runs_.size(); ++i) {
-    values[i] = subtree_sum(block_squares + runs_[i].place, runs_[i].block_count, runs_[i].level);
-  }
+  for (size_t i = 0; i < runs_.size(); ++i)
+    values[i] = leaf_tree_sum(block_squares + runs_[i].place, runs_[i].block_count);
 }
 
 /// Traverses the tree from the roots to the given tree nodes, and records the additions as steps.

@@ -55,16 +55,19 @@ class LocalNormSums {
  public:
   LocalNormSums(const NormTree& tree, std::span<const NormSpan> spans);
 
+  /// The blocks of one tree node: the index of the first one in the array of block sums, and their number.
+  struct Run {
+    int64_t place, block_count;
+  };
+
   const std::vector<NormNode>& nodes() const { return nodes_; }
+  /// The blocks of each tree node in nodes().
+  const std::vector<Run>& runs() const { return runs_; }
   /// Sets values[i] to the sum over nodes()[i]. `block_squares` has the sums of squares of blocks, at the indices in
   /// NormSpan::place. Allocates nothing.
   void sums(const double* block_squares, std::span<double> values) const;
 
  private:
-  struct Run {
-    int64_t place, block_count;
-    int32_t level;
-  };
   std::vector<NormNode> nodes_;
   std::vector<Run> runs_;
 };

@@ -75,6 +75,20 @@ struct BlockDigests {
   bool chains = false;
 };
 
+/// Consecutive leaves of a tree, and the place of their sum. All places are indices in RunSums::values.
+struct LeafRun {
+  int64_t first = 0, count = 0;  // count: 1 or more
+  int64_t sum = 0;
+};
+
+/// The arguments of sum_runs(). `values` has the leaves and receives the sums. The list of runs must exist until the
+/// work has run.
+struct RunSums {
+  double* values = nullptr;
+  const LeafRun* runs = nullptr;
+  int64_t run_count = 0;
+};
+
 /// Enqueues loops on a stream of the device that owns the table. Pointers are to memory of that device, need only the
 /// alignment of their elements, and must stay valid until the work has run. Counts are numbers of elements and may be
 /// 0. No function allocates memory. Plain, vector and CUDA code give the same bits, except the payload of a NaN result.
@@ -102,6 +116,10 @@ struct Kernels {
   /// sums[b] = the exact sum over block b of digit `digit` of the scaled squares. The first digit of a fraction is its
   /// first kFixedDigitBits bits.
   void (*block_fixed_squares)(Stream&, double* sums, const FixedSquares&);
+  /// Stores the sum of the leaves of each run. A binary tree in double computes it. Several leaves are divided into a
+  /// left part and the rest: the left part has as many leaves as the largest power of two that is less than the count.
+  /// No sum may be a leaf or the sum of another run of the same call.
+  void (*sum_runs)(Stream&, const RunSums&);
   /// Sets *first to the index of the first element that is not finite, or to count.
   void (*find_nonfinite)(Stream&, int64_t* first, const void* x, DType, int64_t count);
   /// Quantizes each element to an integer in [-127, 127] times a scale, which is the block's largest magnitude / 127.

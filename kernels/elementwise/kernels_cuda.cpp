@@ -17,6 +17,7 @@ const Kernels& cuda_kernels() {
                                     .block_squares = cuda::block_squares,
                                     .block_largest = cuda::block_largest,
                                     .block_fixed_squares = cuda::block_fixed_squares,
+                                    .sum_runs = cuda::sum_runs,
                                     .find_nonfinite = cuda::find_nonfinite,
                                     .encode = cuda::encode,
                                     .decode = cuda::decode,

@@ -24,6 +24,7 @@ void sum_tree(Stream& stream, const TreeSum& sum);
 void block_squares(Stream& stream, double* sums, const float* x, int64_t count);
 void block_largest(Stream& stream, double* values, const void* x, DType dtype, int64_t count);
 void block_fixed_squares(Stream& stream, double* sums, const FixedSquares& args);
+void sum_runs(Stream& stream, const RunSums& what);
 void find_nonfinite(Stream& stream, int64_t* first, const void* x, DType dtype, int64_t count);
 void encode(Stream& stream, const Encode& args);
 void decode(Stream& stream, const Decode& args);

@@ -8,6 +8,7 @@
 #include "kernels/elementwise/block_digest.h"
 #include "kernels/elementwise/encoding_host.h"
 #include "kernels/elementwise/host_loops.h"
+#include "kernels/elementwise/leaf_tree.h"
 
 namespace aliquot {
 namespace {
@@ -101,6 +102,19 @@ void block_fixed_squares(Stream& stream, double* sums, const FixedSquares& args)
   });
 }
 
+void sum_runs(Stream& stream, const RunSums& what) {
+  if (what.run_count == 0) return;
+  HostStream& lane = as_host_stream(stream);
+  lane.run([&pool = lane.pool(), what] {
+    pool.for_ranges(what.run_count, 1, [&what](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        const LeafRun& run = what.runs[r];
+        what.values[run.sum] = leaf_tree_sum(what.values + run.first, run.count);
+      }
+    });
+  });
+}
+
 /// Threads search separate ranges. An atomic minimum keeps the smallest index.
 void find_nonfinite(Stream& stream, int64_t* first, const void* x, DType dtype, int64_t count) {
   as_host_stream(stream).run([first, count] { *first = count; });
@@ -180,6 +194,7 @@ const Kernels& host_kernels() {
                                   .block_squares = block_squares,
                                   .block_largest = block_largest,
                                   .block_fixed_squares = block_fixed_squares,
+                                  .sum_runs = sum_runs,
                                   .find_nonfinite = find_nonfinite,
                                   .encode = encode,
                                   .decode = decode,
