@@ -263,6 +263,9 @@ void Accesses::norm() {
     gradient_to_update(flat);
     add({.role = Role::kBlockSquares, .flat = flat, .writes = true});
   }
+  if (needed_bytes(plan_, Role::kNormRuns, -1) > 0) add({.role = Role::kNormRuns, .flat = -1});
+  if (needed_bytes(plan_, Role::kNormPartialSums, -1) > 0)
+    add({.role = Role::kNormPartialSums, .flat = -1, .writes = true});
   add({.role = Role::kNormParts, .flat = -1, .writes = true, .readers = GroupId::kShard});
 }
 

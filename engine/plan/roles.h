@@ -29,6 +29,8 @@ enum class Role : uint8_t {
   kMicroBatchSum,        // the shard of the sum of one micro-batch, before it is added to earlier sums
   kBlockSquares,         // sums of squares of the blocks of the shard, for the norm
   kNormParts,            // the contributions of all ranks to the gradient norm
+  kNormRuns,             // persistent: on GPUs, the table of the blocks whose sums are this rank's part of the norm
+  kNormPartialSums,      // on GPUs: partial sums of long runs of blocks, for the norm
   kStagedShard,          // with offloaded parameters: slot for the shard, from which gathers read
   kOffloadedParameters,  // persistent: stored copy of offloaded parameters. kParameters is then a slot
   kOffloadedMaster,      // persistent: stored copy of offloaded masters. kMaster is then a slot
@@ -117,6 +119,8 @@ inline constexpr std::array kRoleTable = {
              ElementCount::kShard, ElementType::kPartial},
     RoleInfo{Role::kBlockSquares, "block squares", 0, Owner::kFlat, Category::kCommunication},
     RoleInfo{Role::kNormParts, "norm parts", 'n', Owner::kNone, Category::kCommunication},
+    RoleInfo{Role::kNormRuns, "norm runs", 0, Owner::kNone, Category::kCommunication},
+    RoleInfo{Role::kNormPartialSums, "norm partial sums", 0, Owner::kNone, Category::kCommunication},
     RoleInfo{Role::kStagedShard, "staged shard", 'f', Owner::kFlat, Category::kStaging, Space::kArena,
              ElementCount::kStored, ElementType::kCompute, Role::kOffloadedParameters},
     RoleInfo{Role::kOffloadedParameters, "offloaded parameters", 'P', Owner::kFlat, Category::kParameters,

@@ -6,6 +6,7 @@
 #include "engine/plan/reduce_recipe.h"
 #include "engine/plan/use_collectives.h"
 #include "kernels/elementwise/kernels.h"
+#include "optim/norm_runs.h"
 #include "optim/update/update.h"
 #include "sharding/comm/reduce_staging.h"
 
@@ -134,6 +135,43 @@ int64_t sum_digest_bytes(const Plan& plan, GroupId group, int32_t flat) {
   return sums.count == 0 ? 0 : (1 + sums.count) * sums.block_count * static_cast<int64_t>(sizeof(uint64_t));
 }
 
+/// Returns the sum of of_flat(blocks of the shard, number of tensors) over the flat buffers that this stage trains.
+template <typename OfFlat>
+int64_t sum_over_trained(const Plan& plan, const OfFlat& of_flat) {
+  int64_t sum = 0;
+  for (int32_t f = 0; f < static_cast<int32_t>(plan.flats.size()); ++f) {
+    const auto& layout = plan.flats[f].layout;
+    if (plan.trains(f)) sum += of_flat(layout.shard_count() / kBlockElements, std::ssize(layout.tensors()));
+  }
+  return sum;
+}
+
+/// Each rank sums over subtrees in the tree of the norm. A complete tensor is one subtree. A tensor that is cut at an
+/// end of the shard has at most one subtree per level at that end. No subtree is smaller than a block.
+int64_t norm_node_count(const Plan& plan) {
+  return sum_over_trained(plan, [](int64_t blocks, int64_t tensors) {
+    const auto levels = static_cast<int64_t>(std::bit_width(static_cast<uint64_t>(blocks)));
+    return std::min(blocks, tensors + 2 * levels);
+  });
+}
+
+/// The most partial sums of split_runs(). A partial sum has kMaxRunLeaves blocks. Only the last one of a run may have
+/// fewer, and only if the run ends its tensor. Each run that is split has more than kMaxRunLeaves blocks.
+int64_t norm_partial_count(const Plan& plan) {
+  return sum_over_trained(plan, [](int64_t blocks, int64_t tensors) {
+    const int64_t most_long_runs = blocks / kMaxRunLeaves;
+    return most_long_runs + std::min(most_long_runs, tensors);
+  });
+}
+
+/// The size of kNormRuns or kNormPartialSums, the same on every rank. 0 on hosts, whose work needs neither.
+int64_t norm_run_bytes(const Plan& plan, Role role) {
+  if (!plan.topology.has_gpus()) return 0;
+  const int64_t partial_count = norm_partial_count(plan);
+  if (role == Role::kNormPartialSums) return partial_count * static_cast<int64_t>(sizeof(double));
+  return (norm_node_count(plan) + partial_count) * static_cast<int64_t>(sizeof(LeafRun));
+}
+
 /// Returns the sizes of roles with ElementCount::kOther.
 int64_t other_bytes(const Plan& plan, Role role, int32_t flat) {
   const int ranks = plan.topology.rank_count(), nodes = plan.topology.node_count();
@@ -175,6 +213,7 @@ int64_t declared_bytes(const ModelSpec& model, Role role, int32_t use) {
 
 int64_t needed_bytes(const Plan& plan, Role role, int32_t flat) {
   if (role == Role::kNormParts) return norm_part_bytes(plan) * plan.topology.rank_count();
+  if (role == Role::kNormRuns || role == Role::kNormPartialSums) return norm_run_bytes(plan, role);
   if (role == Role::kReduceStaging) return reduce_staging_bytes(plan);
   if (role == Role::kExchangeStaging) return exchange_staging_bytes(plan);
   if (role == Role::kCollectiveStaging) return collective_staging_bytes(plan);
@@ -192,18 +231,6 @@ int64_t updated_segment_bytes(const Plan& plan, int32_t flat) {
   return segment_table_bytes(plan, flat, plan.schedule.zero_stage == 0);
 }
 
-int64_t norm_part_bytes(const Plan& plan) {
-  // Each sum is for one subtree in the tree of the norm. A complete tensor is one subtree. A tensor that is cut at an
-  // end of the shard has at most one subtree per level at that end. No subtree is smaller than a block.
-  int64_t node_count = 0;
-  for (int32_t f = 0; f < static_cast<int32_t>(plan.flats.size()); ++f) {
-    if (!plan.trains(f)) continue;
-    const FlatSpec& flat = plan.flats[f];
-    const int64_t blocks = flat.layout.shard_count() / kBlockElements;
-    const auto levels = static_cast<int64_t>(std::bit_width(static_cast<uint64_t>(blocks)));
-    node_count += std::min(blocks, static_cast<int64_t>(flat.layout.tensors().size()) + 2 * levels);
-  }
-  return (1 + node_count) * static_cast<int64_t>(sizeof(double));
-}
+int64_t norm_part_bytes(const Plan& plan) { return (1 + norm_node_count(plan)) * static_cast<int64_t>(sizeof(double)); }
 
 }  // namespace aliquot

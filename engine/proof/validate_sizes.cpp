@@ -42,6 +42,8 @@ class BufferSizes {
   }
 
  private:
+  static constexpr int64_t kDouble = 8, kLeafRun = 24;
+
   /// In the checking mode, a red zone follows the declared bytes and extends to the end of a page.
   int64_t activation_bytes() const {
     const ActivationSpec& spec = plan_.model.activations;
@@ -67,6 +69,8 @@ class BufferSizes {
   int64_t common_bytes() const {
     if (role_ == Role::kActivationGradients) return activation_bytes();
     if (role_ == Role::kNormParts) return ranks_ * norm_part();
+    if (role_ == Role::kNormRuns) return (norm_part() / kDouble - 1 + norm_partial_sums()) * kLeafRun;
+    if (role_ == Role::kNormPartialSums) return norm_partial_sums() * kDouble;
     if (role_ == Role::kCollectiveStaging) return collective_staging();
     if (role_ == Role::kTensorSumStaging) return tensor_sum_staging();
     std::set<StagingPlaces> places;
@@ -161,11 +165,24 @@ class BufferSizes {
       for (int64_t left = blocks; left > 0; left /= 2) subtrees += 2;
       if (flat.trainable && plan_.unit_is_here[flat.unit]) sums += std::min(blocks, subtrees);
     }
-    return sums * static_cast<int64_t>(sizeof(double));
+    return sums * kDouble;
+  }
+
+  /// Returns the number of partial sums of at most 2048 blocks each, in the subtrees with more blocks. A subtree may
+  /// end with a partial sum of fewer blocks, but at most one subtree of each tensor does.
+  int64_t norm_partial_sums() const {
+    constexpr int64_t kPartial = 2048;
+    int64_t sums = 0;
+    for (const FlatSpec& flat : plan_.flats) {
+      if (!flat.trainable || !plan_.unit_is_here[flat.unit]) continue;
+      const int64_t complete = flat.layout.shard_count() / (kPartial * kBlockElements);
+      sums += std::min(2 * complete, complete + static_cast<int64_t>(flat.layout.tensors().size()));
+    }
+    return sums;
   }
 
   int64_t of_flat(const FlatSpec& flat) const {
-    constexpr int64_t kFloat = 4, kDouble = 8;
+    constexpr int64_t kFloat = 4;
     const int64_t shard = flat.layout.shard_count(), whole = shard * ranks_;
     const int64_t updated = plan_.schedule.zero_stage == 0 ? whole : shard;
     const int64_t compute = element_bytes(precision_.compute), gradient = element_bytes(precision_.gradients);

@@ -24,7 +24,7 @@ std::vector<NormSpan> spans_of(const Plan& plan, int32_t f, int32_t first_tensor
 
 }  // namespace
 
-GlobalNorm::GlobalNorm(const Plan& plan, const MeshGroups& groups)
+GlobalNorm::GlobalNorm(const Plan& plan, const MeshGroups& groups, const StepMemory& memory, const HostView& view)
     : plan_(plan),
       groups_(groups),
       ranks_(groups.shard_group()),
@@ -50,19 +50,47 @@ GlobalNorm::GlobalNorm(const Plan& plan, const MeshGroups& groups)
   total_ = std::make_unique<GlobalNormSum>(*tree_, all);
   values_.resize(all.size());
 
-  int64_t first_value = 1, mirrored = 0;
+  int64_t first_value = 1;
   for (int32_t f = 0; f < static_cast<int32_t>(plan.flats.size()); ++f) {
     if (!plan.trains(f)) continue;
     auto parts = std::make_unique<LocalNormSums>(*tree_, spans_of(plan, f, first_tensor_[f], ranks_.rank()));
     const auto count = static_cast<int64_t>(parts->nodes().size());
-    const int64_t blocks = plan.flats[f].layout.shard_count() / kBlockElements;
-    own_.push_back({f, std::move(parts), first_value, blocks, mirrored});
+    own_.push_back({f, std::move(parts), first_value});
     first_value += count;
-    mirrored += blocks;
   }
-  if (device_.kind() == DeviceKind::kHost) return;
-  squares_mirror_ = device_.allocate_host(mirrored * static_cast<int64_t>(sizeof(double)), "sums of squares");
+  if (device_.kind() != DeviceKind::kHost) prepare_gpu(memory, view);
+}
+
+void GlobalNorm::prepare_gpu(const StepMemory& memory, const HostView& view) {
   parts_mirror_ = device_.allocate_host(part_bytes_ * ranks_.rank_count(), "parts of the norm");
+  const SplitRuns runs = runs_on_gpu(memory);
+  if (runs.runs.empty()) return;
+  first_call_run_count_ = runs.first_call_count;
+  second_call_run_count_ = std::ssize(runs.runs) - runs.first_call_count;
+  view.store(memory.peek(Role::kNormRuns, -1), runs.runs.data(),
+             static_cast<int64_t>(runs.runs.size() * sizeof(LeafRun)));
+}
+
+/// Returns the runs of blocks that this rank sums. Their places are relative to kNormParts, because buffers have fixed
+/// addresses in the arena.
+SplitRuns GlobalNorm::runs_on_gpu(const StepMemory& memory) const {
+  const auto& buffers = plan_.schedule.buffers;
+  const std::byte *parts = nullptr, *partial_sums = nullptr;
+  std::vector<const std::byte*> squares(plan_.flats.size());
+  for (BufferId b = 0; b < static_cast<BufferId>(buffers.size()); ++b) {
+    if (buffers[b].role == Role::kNormParts) parts = memory.peek(b);
+    if (buffers[b].role == Role::kNormPartialSums) partial_sums = memory.peek(b);
+    if (buffers[b].role == Role::kBlockSquares) squares[buffers[b].flat] = memory.peek(b);
+  }
+  const auto place = [parts](const std::byte* at) { return (at - parts) / static_cast<int64_t>(sizeof(double)); };
+  const int64_t own = place(parts + ranks_.rank() * part_bytes_);
+  std::vector<LeafRun> runs;
+  for (const FlatParts& flat : own_) {
+    int64_t sum = own + flat.first_value;
+    for (const LocalNormSums::Run& run : flat.parts->runs())
+      runs.push_back({place(squares[flat.flat]) + run.place, run.block_count, sum++});
+  }
+  return split_runs(runs, partial_sums == nullptr ? 0 : place(partial_sums));
 }
 
 std::vector<NormNode> GlobalNorm::nodes_of(int rank) const {
@@ -75,32 +103,40 @@ std::vector<NormNode> GlobalNorm::nodes_of(int rank) const {
   return nodes;
 }
 
-void GlobalNorm::sum_own(double* own) const {
-  for (const FlatParts& flat : own_)
-    flat.parts->sums(flat.squares, {own + flat.first_value, flat.parts->nodes().size()});
-}
-
-void GlobalNorm::exchange(Stream& reduce, const StepMemory& memory, bool abandons, Label label) {
-  const Kernels& kernels = device_.kernels();
-  const bool mirrors = parts_mirror_.data() != nullptr;
-  std::byte* parts = memory.address(Role::kNormParts, -1, AccessMode::kWrites);
-  std::byte* own_part = (mirrors ? parts_mirror_.data() : parts) + ranks_.rank() * part_bytes_;
+void GlobalNorm::enqueue_on_host(Stream& reduce, const StepMemory& memory, double* own, bool abandons) {
   for (FlatParts& flat : own_) {
     const std::byte* squares = memory.address(Role::kBlockSquares, flat.flat, AccessMode::kReads);
     flat.squares = reinterpret_cast<const double*>(squares);
-    if (!mirrors) continue;
-    flat.squares = squares_mirror_.as<double>() + flat.first_mirrored;
-    kernels.copy(reduce, squares_mirror_.as<double>() + flat.first_mirrored, squares,
-                 flat.block_count * static_cast<int64_t>(sizeof(double)));
   }
-  reduce.run([this, own_part, abandons] {
-    auto* own = reinterpret_cast<double*>(own_part);
+  reduce.run([this, own, abandons] {
     own[0] = abandons ? 1 : 0;
-    sum_own(own);
+    for (const FlatParts& flat : own_)
+      flat.parts->sums(flat.squares, {own + flat.first_value, flat.parts->nodes().size()});
   });
-  if (mirrors) kernels.copy(reduce, parts + ranks_.rank() * part_bytes_, own_part, part_bytes_);
+}
+
+void GlobalNorm::enqueue_on_gpu(Stream& reduce, const StepMemory& memory, double* own, bool abandons) const {
+  const Kernels& kernels = device_.kernels();
+  kernels.fill(reduce, own, DType::kFloat64, abandons ? 1.0f : 0.0f, 1);
+  for (const FlatParts& flat : own_) memory.declare_access(Role::kBlockSquares, flat.flat, AccessMode::kReads);
+  memory.declare_access(Role::kNormPartialSums, -1, AccessMode::kWrites);
+  const auto* runs = reinterpret_cast<const LeafRun*>(memory.address(Role::kNormRuns, -1, AccessMode::kReads));
+  auto* parts = reinterpret_cast<double*>(memory.peek(Role::kNormParts, -1));
+  kernels.sum_runs(reduce, {parts, runs, first_call_run_count_});
+  kernels.sum_runs(reduce, {parts, runs + first_call_run_count_, second_call_run_count_});
+}
+
+void GlobalNorm::exchange(Stream& reduce, const StepMemory& memory, bool abandons, Label label) {
+  const bool mirrors = parts_mirror_.data() != nullptr;
+  std::byte* parts = memory.address(Role::kNormParts, -1, AccessMode::kWrites);
+  auto* own = reinterpret_cast<double*>(parts + ranks_.rank() * part_bytes_);
+  if (mirrors) {
+    enqueue_on_gpu(reduce, memory, own, abandons);
+  } else {
+    enqueue_on_host(reduce, memory, own, abandons);
+  }
   ranks_.all_gather_in_place(reduce, memory.range(Role::kNormParts, -1, AccessMode::kWrites), part_bytes_, label);
-  if (mirrors) kernels.copy(reduce, parts_mirror_.data(), parts, part_bytes_ * ranks_.rank_count());
+  if (mirrors) device_.kernels().copy(reduce, parts_mirror_.data(), parts, part_bytes_ * ranks_.rank_count());
   if (!flags_need_world()) return;
   Communicator& world = groups_.world().communicator();
   abandoned_by_ = abandons ? world.rank() : world.rank_count();

@@ -6,8 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "engine/run/memory/host_view.h"
 #include "engine/run/memory/step_memory.h"
 #include "engine/run/mesh_groups.h"
+#include "optim/norm_runs.h"
 #include "optim/norm_tree.h"
 #include "sharding/world.h"
 
@@ -20,13 +22,14 @@ struct NormResult {
 };
 
 /// Computes the norm. All replicas have equal block sums, so each replica combines them separately, and only the
-/// abandon flag needs an all-reduce over the world. The host combines the block sums. Those of a GPU are copied to
-/// pinned host memory first. Each pipeline stage sums its own tensors, and the ranks of a tensor group add the sums of
-/// their slices. Then stages exchange the sums of all tensors. So the norm does not depend on the number of stages. The
-/// plan and the groups must outlive it.
+/// abandon flag needs an all-reduce over the world. Each rank sums the blocks of its shards over the subtrees that they
+/// contain. A GPU computes these sums by itself, and the host reads only the parts of all ranks. Each pipeline stage
+/// sums its own tensors, and the ranks of a tensor group add the sums of their slices. Then stages exchange the sums of
+/// all tensors. So the norm does not depend on the number of stages. The plan and the groups must outlive it.
 class GlobalNorm {
  public:
-  GlobalNorm(const Plan& plan, const MeshGroups& groups);
+  /// On a GPU, writes the table kNormRuns.
+  GlobalNorm(const Plan& plan, const MeshGroups& groups, const StepMemory& memory, const HostView& view);
 
   /// Enqueues on `reduce` the collectives that exchange the parts and the abandon flags of all ranks. The buffers
   /// kBlockSquares and kNormParts must exist.
@@ -47,12 +50,14 @@ class GlobalNorm {
     int32_t flat;
     std::unique_ptr<LocalNormSums> parts;
     int64_t first_value;
-    int64_t block_count, first_mirrored;
-    const double* squares = nullptr;  // block sums of this step, at an address that the host can read
+    const double* squares = nullptr;  // on hosts: the block sums of this step
   };
 
   std::vector<NormNode> nodes_of(int rank) const;
-  void sum_own(double* own) const;
+  void prepare_gpu(const StepMemory& memory, const HostView& view);
+  SplitRuns runs_on_gpu(const StepMemory& memory) const;
+  void enqueue_on_host(Stream& reduce, const StepMemory& memory, double* own, bool abandons);
+  void enqueue_on_gpu(Stream& reduce, const StepMemory& memory, double* own, bool abandons) const;
   void add_over(GroupId group, Stream& reduce, Label label);
 
   bool flags_need_world() const { return groups_.mesh().size(GroupId::kShard) < groups_.world().rank_count(); }
@@ -61,7 +66,8 @@ class GlobalNorm {
   const MeshGroups& groups_;
   Communicator& ranks_;  // the shard group
   Device& device_;
-  Buffer squares_mirror_, parts_mirror_;  // on GPUs: copies of block sums and norm parts in pinned host memory
+  Buffer parts_mirror_;  // on GPUs: a copy of the norm parts in pinned host memory
+  int64_t first_call_run_count_ = 0, second_call_run_count_ = 0;  // on GPUs: see SplitRuns
   /// Lists the tensors of all pipeline stages. Only those of this rank's pipeline stage have blocks.
   std::unique_ptr<NormTree> tree_;
   std::vector<FlatParts> own_;

@@ -28,7 +28,7 @@ StepWork::StepWork(const Parts& parts)
       digests_(parts.digests),
       copies_(copied_slots(parts.plan.schedule)),
       recipes_(reduce_recipes(parts.plan)) {
-  if (plan_.policy.updates()) norm_.emplace(plan_, groups_);
+  if (plan_.policy.updates()) norm_.emplace(plan_, groups_, memory_, view_);
   if (plan_.has_exact_norm()) exact_norm_.emplace(plan_, groups_);
   const auto* muon = std::get_if<Muon>(&parts.optimizer);
   if (plan_.policy.updates() && muon != nullptr)

@@ -142,6 +142,8 @@ void StepWriter::finish_step() {
     if (trains(unit)) add_reduced_buffers(unit, norm);
   }
   add_buffer(Role::kNormParts, -1, {norm, norm}, {{norm, GroupId::kShard}});
+  if (needed_bytes(plan_, Role::kNormPartialSums, -1) > 0)
+    add_buffer(Role::kNormPartialSums, -1, {norm, norm}, {{norm}});
 }
 
 /// Compares parameters as late as possible: after the last model code that reads them, and before an all-gather
@@ -238,6 +240,7 @@ void StepWriter::add_spare_gradient_slot() {
 }
 
 void StepWriter::add_persistent_buffers() {
+  if (needed_bytes(plan_, Role::kNormRuns, -1) > 0) add_persistent_buffer(Role::kNormRuns, -1);
   for (int32_t f = 0; f < static_cast<int32_t>(flats_.size()); ++f) {
     if (!plan_.is_here(f)) continue;
     add_persistent_buffer(Role::kParameters, f);

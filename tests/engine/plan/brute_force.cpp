@@ -522,14 +522,20 @@ class Search {
   }
 
   void norm() {
+    bool trains = false, divides_sums = false;
     for (std::size_t f = 0; f < plan_.flats.size(); ++f) {
       if (!plan_.trains(static_cast<int32_t>(f))) continue;
+      const int64_t shard = plan_.flats[f].layout.shard_count();
+      trains = trains || shard > 0;
+      divides_sums = divides_sums || shard >= 2048 * kBlockElements;
       access_own(Role::kBlockSquares, static_cast<int32_t>(f), false);
       if (!plan_.policy.reproducible || plan_.policy.update_in_backward || plan_.policy.evaluation) continue;
       access_own(Role::kBlockSquares, static_cast<int32_t>(f), true);
       const bool full = stage_ == 0 || (stage_ == 1 && !in_levels() && plan_.policy.replica_count == 1);
       access_own(full ? Role::kGradients : Role::kReducedGradients, static_cast<int32_t>(f), false);
     }
+    if (trains && plan_.topology.has_gpus()) access_own(Role::kNormRuns, -1, false);
+    if (divides_sums && plan_.topology.has_gpus()) access_own(Role::kNormPartialSums, -1, true);
     for (int q = 0; q < ranks_; ++q) {
       if (q != rank_) access_parts(q, Role::kNormParts, -1, {q, 1, ranks_}, false, kAllStarted, true);
     }

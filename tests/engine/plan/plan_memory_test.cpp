@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <numeric>
+#include <random>
 #include <tuple>
 #include <vector>
 
 #include "engine/plan/schedule.h"
 #include "engine/plan/sizes.h"
 #include "engine/proof/validate.h"
+#include "optim/norm_runs.h"
 #include "optim/norm_tree.h"
 #include "sharding/comm/reduce_staging.h"
 #include "tests/engine/plan/chain_model.h"
@@ -172,30 +175,104 @@ TEST(ZeroTable, ModelStatesMatchThePaper) {
   }
 }
 
+/// The sums over subtrees that a rank contributes to the norm.
+std::vector<LocalNormSums> sums_of_rank(const Plan& plan, int rank) {
+  std::vector<LocalNormSums> sums;
+  for (const FlatSpec& flat : plan.flats) {
+    if (!flat.trainable) continue;
+    std::vector<NormTensor> tensors;
+    for (const TensorSpec& tensor : flat.layout.tensors()) {
+      tensors.push_back({tensor.name, (tensor.element_count() + kBlockElements - 1) / kBlockElements});
+    }
+    std::vector<NormSpan> spans;
+    for (const Piece& piece : flat.layout.pieces(rank)) {
+      spans.push_back({piece.tensor, piece.tensor_offset / kBlockElements,
+                       (piece.count + kBlockElements - 1) / kBlockElements, piece.shard_offset / kBlockElements});
+    }
+    sums.emplace_back(NormTree(tensors), spans);
+  }
+  return sums;
+}
+
 /// norm_part_bytes() is an upper bound on the size of the sums that each rank contributes to the gradient norm.
 TEST(LocalNormSums, FitIntoTheirBuffer) {
   for (uint64_t seed = 0; seed < 500; ++seed) {
     const testing::RandomCase drawn = testing::draw(seed);
-    const int ranks = drawn.topology.rank_count();
     const Plan planned = plan(drawn.model, {.zero_stage = 1}, drawn.topology);
-    for (int rank = 0; rank < ranks; ++rank) {
+    for (int rank = 0; rank < drawn.topology.rank_count(); ++rank) {
       std::size_t node_count = 0;
-      for (const FlatSpec& flat : planned.flats) {
-        if (!flat.trainable) continue;
-        std::vector<NormTensor> tensors;
-        for (const TensorSpec& tensor : flat.layout.tensors()) {
-          tensors.push_back({tensor.name, (tensor.element_count() + kBlockElements - 1) / kBlockElements});
-        }
-        std::vector<NormSpan> spans;
-        for (const Piece& piece : flat.layout.pieces(rank)) {
-          spans.push_back({piece.tensor, piece.tensor_offset / kBlockElements,
-                           (piece.count + kBlockElements - 1) / kBlockElements, piece.shard_offset / kBlockElements});
-        }
-        node_count += NormTree(tensors).nodes(spans).size();
-      }
+      for (const LocalNormSums& of_flat : sums_of_rank(planned, rank)) node_count += of_flat.nodes().size();
       EXPECT_LE(static_cast<int64_t>(node_count * sizeof(double)), norm_part_bytes(planned)) << "seed " << seed;
     }
   }
+}
+
+Topology gpus(int ranks) {
+  Topology topology = Topology::one_host(ranks);
+  std::iota(topology.gpu_of_rank.begin(), topology.gpu_of_rank.end(), 0);
+  return topology;
+}
+
+/// A model with long and short tensors.
+ModelSpec model_of_random_tensors(std::mt19937& random) {
+  ModelSpec model;
+  for (int u = 0; u < 3; ++u) {
+    UnitSpec unit{.name = fmt::format("u{}", u), .parameters = {}, .gradients = GradientMode::kAdd};
+    for (int t = std::uniform_int_distribution(1, 6)(random); t > 0; --t) {
+      const int64_t most = kMaxRunLeaves * kBlockElements << std::uniform_int_distribution(0, 4)(random);
+      unit.parameters.push_back(
+          {.tensor = {fmt::format("u{}.{}", u, t), {std::uniform_int_distribution<int64_t>(1, most)(random)}}});
+    }
+    model.units.push_back(std::move(unit));
+    model.uses.push_back({u});
+  }
+  return model;
+}
+
+/// On GPUs, the sizes of the table of runs and of the partial sums are upper bounds.
+TEST(NormRuns, FitIntoTheirBuffers) {
+  std::mt19937 random(5);
+  int64_t most_partial_sums = 0;
+  for (int trial = 0; trial < 300; ++trial) {
+    const int ranks = std::uniform_int_distribution(1, 5)(random);
+    const Plan planned = plan(model_of_random_tensors(random), {.zero_stage = trial % 4}, gpus(ranks));
+    for (int rank = 0; rank < ranks; ++rank) {
+      std::vector<LeafRun> runs;
+      for (const LocalNormSums& of_flat : sums_of_rank(planned, rank)) {
+        for (const LocalNormSums::Run& run : of_flat.runs()) runs.push_back({run.place, run.block_count, 0});
+      }
+      const SplitRuns split = split_runs(runs, 0);
+      EXPECT_LE(std::ssize(split.runs) * static_cast<int64_t>(sizeof(LeafRun)),
+                needed_bytes(planned, Role::kNormRuns, -1));
+      EXPECT_LE(split.partial_count * static_cast<int64_t>(sizeof(double)),
+                needed_bytes(planned, Role::kNormPartialSums, -1));
+      most_partial_sums = std::max(most_partial_sums, split.partial_count);
+    }
+  }
+  EXPECT_GT(most_partial_sums, 30);
+}
+
+/// One tensor of 5000 blocks: on one rank, its node has 3 partial sums, for which the bound is 2 + 1.
+TEST(NormRuns, AreCountedInPlansOfGpusOnly) {
+  const auto size_of = [](const Plan& plan, Role role) {
+    int64_t size_bytes = 0;
+    for (const PlannedBuffer& buffer : plan.schedule.buffers) {
+      if (buffer.role == role) size_bytes += buffer.size_bytes;
+    }
+    return size_bytes;
+  };
+  const ModelSpec model = testing::chain(1, 5000 * kBlockElements), small = testing::chain(3);
+  const Plan large = plan(model, {.zero_stage = 2}, gpus(1));
+  const int64_t node_count = norm_part_bytes(large) / static_cast<int64_t>(sizeof(double)) - 1;
+  EXPECT_EQ(size_of(large, Role::kNormPartialSums), 3 * 8);
+  EXPECT_EQ(size_of(large, Role::kNormRuns), (node_count + 3) * 24);
+  EXPECT_EQ(size_of(plan(small, {}, gpus(2)), Role::kNormPartialSums), 0);
+  EXPECT_GT(size_of(plan(small, {}, gpus(2)), Role::kNormRuns), 0);
+  const Plan host = plan(model, {.zero_stage = 2}, Topology::one_host(1));
+  EXPECT_EQ(size_of(host, Role::kNormRuns) + size_of(host, Role::kNormPartialSums), 0);
+  EXPECT_TRUE(validate(large).empty());
+  EXPECT_EQ(size_of(evaluation_of(large), Role::kNormRuns), size_of(large, Role::kNormRuns));
+  EXPECT_EQ(size_of(evaluation_of(large), Role::kNormPartialSums), 0);
 }
 
 /// For each operation, the number of passes that began before it on this pipeline stage.

@@ -1,6 +1,8 @@
 // Tests of the engine for real GPUs. They need one GPU. The model has no kernels of its own. It fills each gradient
 // with one value.
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <memory>
@@ -117,6 +119,53 @@ TEST_F(EngineOnGpu, IsDestroyedDirectlyAfterAStep) {
                    }
                  },
                  {.device = DeviceChoice::kCuda, .kind = WorldChoice::kThreads, .timeout_seconds = 60});
+}
+
+/// Gradients of very different sizes, so that the last bits of their norm depend on the order of additions.
+void fill_unevenly(const Kernels& kernels, Stream& stream, float* gradient, int64_t count) {
+  constexpr int64_t kPieces = 100;
+  for (int64_t p = 0; p < kPieces; ++p) {
+    const int64_t begin = count * p / kPieces, end = count * (p + 1) / kPieces;
+    kernels.fill(stream, gradient + begin, DType::kFloat32, std::exp(0.37f * static_cast<float>(p % 67)), end - begin);
+  }
+}
+
+/// Returns the gradient norm of a step. The model has a tensor whose blocks several thread blocks of a GPU add.
+double norm_of_long_tensor(DeviceChoice device, int ranks, const EngineOptions& options) {
+  constexpr int kTensors = 3;
+  constexpr int64_t kCounts[kTensors] = {kElements, 3 * 2048 * kBlockElements + 777, 700};
+  double norm = 0;
+  World::threads(
+      ranks,
+      [&](World& world) {
+        void *value[kTensors], *gradient[kTensors];
+        Engine engine(world, options);
+        for (int t = 0; t < kTensors; ++t)
+          engine.add_unit(fmt::format("u{}", t)).add("w", {kCounts[t]}, &value[t], &gradient[t]).assigns_gradients();
+        engine.materialize([](const auto&, int64_t, std::span<float> values) { std::ranges::fill(values, 0.5f); });
+        engine.micro_batch();
+        for (Unit& unit : engine.units()) const auto scope = unit.forward();
+        for (Unit& unit : reversed(engine.units())) {
+          const auto scope = unit.backward();
+          fill_unevenly(world.device().kernels(), engine.compute_stream(), static_cast<float*>(gradient[unit.index()]),
+                        kCounts[unit.index()]);
+        }
+        const StepReport report = engine.step();
+        EXPECT_FALSE(report.skipped);
+        if (world.rank() == 0) norm = report.gradient_norm;
+      },
+      {.device = device, .kind = WorldChoice::kThreads, .timeout_seconds = 60});
+  return norm;
+}
+
+TEST_F(EngineOnGpu, GivesTheNormOfHostsForLongTensors) {
+  for (const int ranks : {1, 2, 3}) {
+    for (const int stage : {0, 3}) {
+      const EngineOptions options{.zero_stage = stage};
+      const double host = norm_of_long_tensor(DeviceChoice::kHost, ranks, options);
+      EXPECT_EQ(norm_of_long_tensor(DeviceChoice::kCuda, ranks, options), host) << ranks << " ranks, stage " << stage;
+    }
+  }
 }
 
 }  // namespace
