@@ -97,5 +97,40 @@ TEST(SimulatedGrid, UnwrittenSharedMemoryReadsAsNan) {
   EXPECT_NE(seen, seen);
 }
 
+TEST(SimulatedGrid, CopiesTakeEffectWhenTheirThreadWaits) {
+  alignas(16) const float from[4] = {1, 2, 3, 4};
+  std::vector<float> started(32), waited(32), missing(32);
+  run_grid({"copy", 1, 32, 33 * sizeof from}, [&] {
+    auto* words = static_cast<float*>(shared_memory());
+    float* own = words + 4 * threadIdx.x;
+    *own = 7;
+    start_copy(own, from, sizeof from, sizeof from);
+    started[threadIdx.x] = *own;
+    wait_for_copies();
+    waited[threadIdx.x] = own[3];
+    start_copy(own, nullptr, sizeof from, 0);
+    wait_for_copies();
+    missing[threadIdx.x] = own[3];
+  });
+  for (const float value : started) EXPECT_NE(value, value);
+  EXPECT_EQ(waited, std::vector<float>(32, 4.0f));
+  EXPECT_EQ(missing, std::vector<float>(32, 0.0f));
+}
+
+TEST(SimulatedGridDeathTest, InvalidCopiesAbort) {
+  alignas(16) static float from[8] = {};
+  const auto copy_once = [](int to, int source, bool wait) {
+    run_grid({"copy", 1, 1, sizeof from}, [=] {
+      start_copy(static_cast<float*>(shared_memory()) + to, from + source, 16, 16);
+      if (wait) wait_for_copies();
+    });
+  };
+  copy_once(4, 4, true);
+  EXPECT_DEATH(copy_once(4, 4, false), "kernel copy, block 0, thread 0: the thread returned before it waited");
+  EXPECT_DEATH(copy_once(1, 4, true), "an address is not aligned");
+  EXPECT_DEATH(copy_once(4, 1, true), "an address is not aligned");
+  EXPECT_DEATH(copy_once(8, 4, true), "the destination is not in shared memory");
+}
+
 }  // namespace
 }  // namespace aliquot::simulated

@@ -14,12 +14,20 @@
 namespace aliquot::simulated {
 namespace {
 
+/// A copy that a kernel thread has started.
+struct Copy {
+  void* to;
+  const void* from;
+  std::size_t bytes, source_bytes;
+};
+
 /// A fiber that runs kernel threads one after another. While one of them waits, another runner starts the next threads.
 /// Runners serve all grids of one host thread, because the creation of a fiber takes longer than most blocks.
 struct Runner {
   std::unique_ptr<Fiber> fiber;
   unsigned thread = 0;
   bool second = false;  // whether the last exchange used the second of the two sets of slots
+  std::vector<Copy> copies;
 };
 
 struct Warp {
@@ -68,6 +76,7 @@ class Grid {
       self.second = false;
       threadIdx = dim3(self.thread);
       thread_();
+      if (!self.copies.empty()) abort_on_copy("the thread returned before it waited for its copies");
       --live_threads_;
       --own_warp().live_lanes;
     }
@@ -82,6 +91,23 @@ class Grid {
   void wait_in_warp() {
     own_warp().waiting.push_back(current_runner_);
     current_runner_->fiber->leave();
+  }
+  void start_copy(const Copy& copy) {
+    const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(copy.to) - shared_.get());
+    const bool inside = offset < shape_.shared_bytes && copy.bytes <= shape_.shared_bytes - offset;
+    if (!inside) abort_on_copy("the destination is not in shared memory");
+    const auto source = reinterpret_cast<uintptr_t>(copy.from);
+    if (offset % copy.bytes != 0 || (copy.source_bytes > 0 && source % copy.bytes != 0))
+      abort_on_copy("an address is not aligned");
+    std::memset(copy.to, 0xff, copy.bytes);
+    current_runner_->copies.push_back(copy);
+  }
+  void wait_for_copies() {
+    for (const Copy& copy : current_runner_->copies) {
+      std::memset(copy.to, 0, copy.bytes);
+      std::memcpy(copy.to, copy.from, copy.source_bytes);
+    }
+    current_runner_->copies.clear();
   }
   void wait_in_block() {
     at_barrier_.push_back(current_runner_);
@@ -135,6 +161,12 @@ class Grid {
     std::abort();
   }
 
+  [[noreturn]] void abort_on_copy(const char* what) {
+    std::fprintf(stderr, "invalid asynchronous copy in kernel %s, block %u, thread %u: %s\n", shape_.kernel, blockIdx.x,
+                 threadIdx.x, what);
+    std::abort();
+  }
+
   GridShape shape_;
   const std::function<void()>& thread_;
   std::vector<Warp> warps_;
@@ -184,6 +216,11 @@ void run_grid(const GridShape& shape, const std::function<void()>& thread) {
 void* shared_memory() { return grid_at_work->shared(); }
 void wait_for_block() { grid_at_work->wait_in_block(); }
 void wait_for_warp() { grid_at_work->wait_in_warp(); }
+
+void start_copy(void* to, const void* from, std::size_t bytes, std::size_t source_bytes) {
+  grid_at_work->start_copy({to, from, bytes, source_bytes});
+}
+void wait_for_copies() { grid_at_work->wait_for_copies(); }
 
 const std::byte* exchange_in_warp(const void* value, std::size_t bytes) {
   std::byte(*slots)[kLaneBytes] = grid_at_work->next_slots();

@@ -54,6 +54,12 @@ T of_lane(const T& value, int lane) {
   return result;
 }
 
+/// Starts a copy to shared memory that takes effect in the thread's next wait_for_copies(). Until then, the destination
+/// is NaN. Sets bytes after the first `source_bytes` to zero. Aborts if an address is not a multiple of `bytes`, if the
+/// destination is not in shared memory, or if the thread returns before it waits.
+void start_copy(void* to, const void* from, std::size_t bytes, std::size_t source_bytes);
+void wait_for_copies();
+
 inline int own_lane() { return static_cast<int>(threadIdx.x) % kWarpLanes; }
 
 }  // namespace aliquot::simulated
