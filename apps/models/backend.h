@@ -95,6 +95,8 @@ class Backend {
   virtual int64_t attention_scratch_elements(const AttentionShape& shape, DType type) const = 0;
   virtual int64_t product_scratch_elements(DType operands, DType result) const = 0;
   virtual LogitTiles logit_tiles(DType compute) const = 0;
+  /// The type of AttentionBackward::from.
+  virtual DType attention_gradient_type(DType compute) const = 0;
 };
 
 /// Computes on the threads of `pool`, which must outlive the backend. Scratch sizes are for `threads` threads; 0 means

@@ -1,8 +1,10 @@
 // Selects the attention kernels for a shape.
 #include <string>
 
-#include "apps/models/cuda/attention_backward_cuda.h"
+#include "apps/models/cuda/attention_backward_keys_cuda.h"
+#include "apps/models/cuda/attention_backward_queries_cuda.h"
 #include "apps/models/cuda/attention_cached_cuda.h"
+#include "apps/models/cuda/attention_deltas_cuda.h"
 #include "apps/models/cuda/attention_forward_cuda.h"
 #include "apps/models/cuda/attention_rows_cuda.h"
 #include "kernels/system/error.h"
@@ -10,7 +12,7 @@
 namespace aliquot::cuda {
 namespace {
 
-/// The widest head for which four tiles fit in the shared memory of a thread block and the sums fit in registers.
+/// The widest head for which tiles fit in shared memory and sums fit in registers.
 constexpr int64_t kWidestTile = 128;
 
 bool uses_tiles(const AttentionShape& s, DType type) { return type != DType::kFloat32 && s.head_width <= kWidestTile; }
@@ -35,13 +37,36 @@ void as_tiles(DType type, int64_t head_width, Body&& body) {
   by_width(Bf16Element{});
 }
 
-bool aligned_to_packs(const AttentionShape& s, const void* qkv) {
-  return s.head_width % 8 == 0 && reinterpret_cast<uintptr_t>(qkv) % 16 == 0;
+/// Whether all rows of heads begin and end at multiples of 16 bytes.
+template <class... Pointer>
+bool aligned_to_packs(const AttentionShape& s, const Pointer*... at) {
+  return s.head_width % 8 == 0 && ((reinterpret_cast<uintptr_t>(at) % 16 == 0) && ...);
 }
 
+template <int kRows>
 Grid tile_grid(const AttentionShape& s, int64_t heads, unsigned shared_bytes) {
-  const int64_t tiles = (s.sequence + kTileRows - 1) / kTileRows;
-  return {static_cast<unsigned>(s.batch * heads * tiles), kTileThreads, shared_bytes};
+  return {static_cast<unsigned>(s.batch * heads * tile_count<kRows>(s)), kTileThreads, shared_bytes};
+}
+
+/// One warp for each query of each head.
+Grid row_grid(const AttentionShape& s) { return launch_grid(s.batch * s.heads * s.sequence * kLanesPerWarp); }
+
+template <class E, int kWidth>
+void backward_of_tiles(Stream& stream, const AttentionBackward& a) {
+  using Queries = BackwardQueriesTiles<kWidth>;
+  using Keys = BackwardKeysTiles<kWidth>;
+  const AttentionShape& s = a.shape;
+  const bool aligned = aligned_to_packs(s, a.qkv.data, a.output.data, a.from.data, a.to.data);
+  if (aligned) {
+    start_kernel(stream, "attention deltas", launch_grid(s.batch * s.heads * s.sequence * kDeltaLanes<kWidth>),
+                 sum_deltas_of_packs<E, kWidth>, a);
+  } else {
+    start_kernel(stream, "attention deltas", row_grid(s), sum_deltas<E>, a);
+  }
+  start_kernel(stream, "attention queries", tile_grid<Queries::kQueries>(s, s.heads, Queries::kSharedBytes),
+               attend_tiles_backward_queries<E, kWidth>, a, aligned);
+  start_kernel(stream, "attention keys", tile_grid<Keys::kKeys>(s, s.kv_heads, Keys::kSharedBytes),
+               attend_tiles_backward_keys<E, kWidth>, a, aligned);
 }
 
 }  // namespace
@@ -55,34 +80,28 @@ void attention_forward(Stream& stream, const AttentionForward& a) {
     });
   }
   if (!uses_tiles(s, a.qkv.type)) {
-    return as_element(a.qkv.type, [&]<class E>(E) {
-      start_kernel(stream, "attention", launch_grid(s.batch * s.heads * s.sequence * kLanesPerWarp), attend_rows<E>, a);
-    });
+    return as_element(a.qkv.type,
+                      [&]<class E>(E) { start_kernel(stream, "attention", row_grid(s), attend_rows<E>, a); });
   }
   as_tiles(a.qkv.type, s.head_width, [&]<class E>(E, auto width) {
-    start_kernel(stream, "attention", tile_grid(s, s.heads, attend_bytes<width.value>()), attend_tiles<E, width.value>,
-                 a, aligned_to_packs(s, a.qkv.data));
+    using Tiles = ForwardTiles<width.value>;
+    start_kernel(stream, "attention", tile_grid<Tiles::kQueries>(s, s.heads, Tiles::kSharedBytes),
+                 attend_tiles<E, width.value>, a, aligned_to_packs(s, a.qkv.data, a.to.data));
   });
 }
 
 void attention_backward(Stream& stream, const AttentionBackward& a) {
   const AttentionShape& s = a.shape;
   require_supported_head_width(s);
-  const Grid rows = launch_grid(s.batch * s.heads * s.sequence * kLanesPerWarp);
-  const bool aligned = aligned_to_packs(s, a.qkv.data);
-  as_element(a.qkv.type, [&]<class E>(E) { start_kernel(stream, "attention deltas", rows, sum_deltas<E>, a); });
-  if (!uses_tiles(s, a.qkv.type)) {
-    return as_element(a.qkv.type, [&]<class E>(E) {
-      start_kernel(stream, "attention queries", rows, attend_rows_backward_queries<E>, a);
-      start_kernel(stream, "attention keys", launch_grid(s.batch * s.kv_heads * s.sequence * kLanesPerWarp),
-                   attend_rows_backward_keys<E>, a);
-    });
+  if (uses_tiles(s, a.qkv.type)) {
+    return as_tiles(a.qkv.type, s.head_width,
+                    [&]<class E>(E, auto width) { backward_of_tiles<E, width.value>(stream, a); });
   }
-  as_tiles(a.qkv.type, s.head_width, [&]<class E>(E, auto width) {
-    start_kernel(stream, "attention queries", tile_grid(s, s.heads, attend_backward_queries_bytes<width.value>()),
-                 attend_tiles_backward_queries<E, width.value>, a, aligned);
-    start_kernel(stream, "attention keys", tile_grid(s, s.kv_heads, attend_backward_keys_bytes<width.value>()),
-                 attend_tiles_backward_keys<E, width.value>, a, aligned);
+  as_element(a.qkv.type, [&]<class E>(E) {
+    start_kernel(stream, "attention deltas", row_grid(s), sum_deltas<E>, a);
+    start_kernel(stream, "attention queries", row_grid(s), attend_rows_backward_queries<E>, a);
+    start_kernel(stream, "attention keys", launch_grid(s.batch * s.kv_heads * s.sequence * kLanesPerWarp),
+                 attend_rows_backward_keys<E>, a);
   });
 }
 

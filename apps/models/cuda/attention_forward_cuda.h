@@ -1,91 +1,107 @@
 #pragma once
 // The forward of attention on tensor cores: see attention_tiles_cuda.h. Use it in *.cu files only.
 
-#include "apps/models/cuda/attention_tiles_cuda.h"
+#include "apps/models/cuda/attention_query_block_cuda.h"
 
 namespace aliquot::cuda {
 
-/// The running softmax of a lane's two rows: the largest score so far and the sum of 2^(score - largest). Scores are
-/// scaled by log2(e), so that exp2f() replaces expf().
+/// Registers limit the tiles.
+template <int kWidth>
+using ForwardTiles = QueryTiles<kWidth, 1, 64, kWidth <= 64>;
+
+/// The running softmax of a lane's two rows of a strip: the largest score so far and the lane's part of the sum of
+/// 2^(scale * (score - largest)).
 struct RunningSoftmax {
   float most[2] = {-INFINITY, -INFINITY}, total[2] = {};
 
-  /// Replaces scores by 2^(score - largest). Sets `before` to the factor by which to multiply earlier sums of each row.
-  template <int kRows>
-  __device__ void update(Sums (&scores)[kRows / 8], float (&before)[2]) {
-    const float earlier[2] = {most[0], most[1]};
-    float now[2] = {most[0], most[1]}, sum[2] = {};
+  /// Replaces scores by 2^(scale * (score - largest)). Sets `before` to the factors of earlier sums.
+  template <int kKeys>
+  __device__ void update(Sums (&scores)[kKeys / 8], float scale, float (&before)[2]) {
+    float now[2] = {most[0], most[1]}, shift[2];
     for (const Sums& of : scores) {
       for (int i = 0; i < 4; ++i) now[i / 2] = fmaxf(now[i / 2], of[i]);
     }
     for (int half = 0; half < 2; ++half) {
       now[half] = max_of_lanes<kRowLanes>(now[half]);
+      // With a window, all keys so far can be masked. Their scores are -infinity, and any finite shift serves.
+      shift[half] = now[half] == -INFINITY ? 0.0f : -scale * now[half];
+      before[half] = approximate_exp2(fmaf(most[half], scale, shift[half]));
       most[half] = now[half];
-      // With a window, all keys of a tile can be masked. Their scores are then -infinity, and any finite value serves.
-      if (now[half] == -INFINITY) now[half] = 0.0f;
-      before[half] = exp2f(earlier[half] - now[half]);
+      total[half] *= before[half];
     }
     for (Sums& of : scores) {
       for (int i = 0; i < 4; ++i) {
-        of[i] = exp2f(of[i] - now[i / 2]);
-        sum[i / 2] += of[i];
+        of[i] = approximate_exp2(fmaf(of[i], scale, shift[i / 2]));
+        total[i / 2] += of[i];
       }
     }
-    for (int half = 0; half < 2; ++half) total[half] = total[half] * before[half] + sum_of_lanes<kRowLanes>(sum[half]);
   }
 };
 
-/// Shared memory of attend_tiles(), in bytes.
-template <int kWidth>
-constexpr unsigned attend_bytes() {
-  return 3 * kTileRows * sizeof(TileRow<kWidth>);
-}
-
+/// The outputs of a warp's queries.
 template <class E, int kWidth>
-__global__ void __launch_bounds__(kTileThreads) attend_tiles(const AttentionForward a, bool aligned) {
-  const AttentionShape& s = a.shape;
-  auto* queries = shared_memory<TileRow<kWidth>>();
-  TileRow<kWidth>*keys = queries + kTileRows, *values = keys + kTileRows;
-  const int64_t tiles = (s.sequence + kTileRows - 1) / kTileRows;
-  // The thread blocks with the most keys start first.
-  const int64_t tile = tiles - 1 - blockIdx.x % tiles, head = blockIdx.x / tiles, first = tile * kTileRows;
-  const HeadOffsets at(s, head);
-  const auto* qkv = static_cast<const uint16_t*>(a.qkv.data);
-  const int width = static_cast<int>(s.head_width), count = valid_rows(first, s.sequence, kTileRows);
-  load_tile<E, kWidth, kTileRows>(queries, qkv + at.query(s, first), {s.stride(), count, width, aligned});
-  const int own_row = static_cast<int>(threadIdx.x) / kLanesPerWarp * kWarpRows;
-  const float scale = score_scale(s) * kLog2E;
-  Sums sums[kWidth / 8] = {};
-  RunningSoftmax softmax;
-  for (int64_t key = first_key_tile(s, first); key <= first; key += kTileRows) {
-    const HeadRowsView view{s.stride(), valid_rows(key, s.sequence, kTileRows), width, aligned};
-    __syncthreads();  // all threads have finished with the previous tiles
-    load_tile<E, kWidth, kTileRows>(keys, qkv + at.key(s, key), view);
-    load_tile<E, kWidth, kTileRows>(values, qkv + at.value(s, key), view);
-    __syncthreads();
-    Sums scores[kTileRows / 8];
-    multiply_rows<E, kWidth, kTileRows>(scores, queries, own_row, keys);
-    const TileMask<kTileRows, kTileRows> mask(s, first, key);
-    for (int n = 0; n < kTileRows / 8; ++n) {
-      for (int i = 0; i < 4; ++i) {
-        scores[n][i] = mask.attends(row_of(i), column_of(n, i)) ? scores[n][i] * scale : -INFINITY;
+struct WarpOutputs {
+  using Tiles = ForwardTiles<kWidth>;
+  using Block = QueryBlock<kWidth, Tiles>;
+  static constexpr int kStrips = Tiles::kStrips, kKeys = Tiles::kKeys;
+
+  WarpSums<kStrips, kWidth> sums = {};
+  RunningSoftmax softmax[kStrips];
+
+  /// Adds the contributions of the keys in one of two buffers.
+  __device__ void add(const Block& block, int buffer, const typename Tiles::Rows& queries,
+                      const TileMask<Tiles::kWarpRows, kKeys>& mask, float scale) {
+    WarpSums<kStrips, kKeys> scores;
+    clear<kStrips, kKeys>(scores);
+    add_products<E, kWidth, kKeys, kStrips>(scores, queries, block.keys(buffer));
+    if (!mask.all()) mask_scores<kStrips, kKeys>(scores, [&](int query, int key) { return mask.attends(query, key); });
+    RowFactors<kStrips> before;
+    for (int strip = 0; strip < kStrips; ++strip)
+      softmax[strip].template update<kKeys>(scores[strip], scale, before[strip]);
+    scale_rows<kStrips, kWidth>(sums, before);
+    add_weighted_rows<E, kWidth, kKeys, kStrips>(sums, scores, block.values(buffer));
+  }
+
+  /// Divides the sums by the sums of exp(score). Stores the logs of these for `count` queries.
+  __device__ void finish(float* log_sums, int count, float scale) {
+    RowFactors<kStrips> factors;
+    for (int strip = 0; strip < kStrips; ++strip) {
+      for (int half = 0; half < 2; ++half) {
+        const float total = sum_of_lanes<kRowLanes>(softmax[strip].total[half]);
+        factors[strip][half] = 1.0f / total;
+        const int row = strip * kStripRows + row_in_strip(2 * half);
+        if (warp_lane() % kRowLanes == 0 && row < count)
+          log_sums[row] = fmaf(softmax[strip].most[half], scale, logf(total));
       }
     }
-    float before[2];
-    softmax.template update<kTileRows>(scores, before);
-    for (Sums& sum : sums) {
-      for (int i = 0; i < 4; ++i) sum[i] *= before[i / 2];
-    }
-    add_weighted_rows<E, kWidth, kTileRows>(sums, scores, values);
+    scale_rows<kStrips, kWidth>(sums, factors);
   }
-  store_rows<E, kWidth>(static_cast<uint16_t*>(a.to.data) + at.output(s, first), {s.width(), count, width, false}, sums,
-                        {1.0f / softmax.total[0], 1.0f / softmax.total[1]});
-  for (int half = 0; half < 2; ++half) {
-    const int row = row_of(2 * half);
-    if (warp_lane() % 4 == 0 && row < count) {
-      a.log_sums[head * s.sequence + first + row] = softmax.most[half] / kLog2E + logf(softmax.total[half]);
-    }
+};
+
+template <class E, int kWidth>
+__global__ void __launch_bounds__(kTileThreads, 2) attend_tiles(const AttentionForward a, bool aligned) {
+  using Tiles = ForwardTiles<kWidth>;
+  const AttentionShape& s = a.shape;
+  QueryBlock<kWidth, Tiles> block(s, a.qkv.data, aligned);
+  const HeadOffsets at(s, block.head());
+  int key = block.first_key();
+  block.start_own(0, a.qkv.data, at.query(s, block.first_query()), s.stride());
+  block.start_keys(key, 0);
+  wait_for_copies();
+  __syncthreads();
+  const auto queries = block.own_rows(0);
+  const float scale = score_scale(s) * kLog2E;
+  WarpOutputs<E, kWidth> outputs;
+  for (int buffer = 0; key < block.end_key(); key += Tiles::kKeys, buffer ^= 1) {
+    if (key + Tiles::kKeys < block.end_key()) block.start_keys(key + Tiles::kKeys, buffer ^ 1);
+    const TileMask<Tiles::kWarpRows, Tiles::kKeys> mask(s, block.warp_query(), key);
+    if (!mask.none()) outputs.add(block, buffer, queries, mask, scale);
+    wait_for_copies();
+    __syncthreads();  // the next tile is complete, and all threads have finished with this one
   }
+  outputs.finish(a.log_sums + block.head() * s.sequence + block.warp_query(), block.warp_queries(), score_scale(s));
+  block.template store<E>(static_cast<uint16_t*>(a.to.data) + at.output(s, block.warp_query()), s.width(), outputs.sums,
+                          1.0f);
 }
 
 }  // namespace aliquot::cuda

@@ -228,6 +228,7 @@ class CudaBackend final : public Backend {
     return kGpuProductScratchBytes / element_bytes(DType::kFloat32);
   }
   LogitTiles logit_tiles(DType compute) const override { return gpu_logit_tiles(compute); }
+  DType attention_gradient_type(DType compute) const override { return compute; }
 
  private:
   /// A loss in pinned host memory.

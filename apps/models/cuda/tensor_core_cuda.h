@@ -1,6 +1,6 @@
 #pragma once
-// Tensor-core products of 16-bit matrices by one warp (PTX mma.m16n8k16 and ldmatrix). Use it in *.cu files
-// only. Tests replace it with a simulation.
+// Tensor-core products of 16-bit matrices by one warp (PTX mma.m16n8k16 and ldmatrix), and instructions that prepare
+// their operands. Use it in *.cu files only. Tests replace it with a simulation.
 
 #include <cstdint>
 #include <type_traits>
@@ -51,6 +51,26 @@ __device__ inline void load_matrices_transposed(uint32_t (&words)[4], const uint
                : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
                : "r"(at)
                : "memory");
+}
+
+/// Rounds two values to 16 bits. The bits are those of Element::store(), except for NaN. The low half of the result has
+/// `low`.
+template <class Element>
+__device__ inline uint32_t round_pair(float low, float high) {
+  uint32_t pair;
+  if constexpr (std::is_same_v<Element, Bf16Element>) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;\n" : "=r"(pair) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;\n" : "=r"(pair) : "f"(high), "f"(low));
+  }
+  return pair;
+}
+
+/// 2^x with a relative error of about 2^-22. Subnormal arguments and results are zero.
+__device__ inline float approximate_exp2(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(result) : "f"(x));
+  return result;
 }
 
 }  // namespace aliquot::cuda

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <functional>
 #include <gtest/gtest.h>
-#include <limits>
 #include <memory>
 #include <numeric>
 #include <vector>
@@ -328,66 +327,6 @@ TEST_P(BackendOnGpu, EmbeddingsAndPositions) {
   }
 }
 
-TEST_P(BackendOnGpu, Attention) {
-  struct Case {
-    int64_t sequence, heads, kv_heads, head_width, window = 0;
-  };
-  for (const Case& c : {Case{1, 1, 1, 8}, Case{17, 2, 2, 20}, Case{64, 2, 1, 32}, Case{65, 4, 2, 64},
-                        Case{130, 3, 1, 80}, Case{97, 2, 2, 128}, Case{40, 2, 1, 136}, Case{33, 1, 1, 33},
-                        Case{70, 2, 1, 32, 1}, Case{200, 2, 1, 20, 3}, Case{200, 1, 1, 96, 63}, Case{200, 2, 1, 64, 65},
-                        Case{150, 2, 1, 33, 100}, Case{70, 1, 1, 136, 40}, Case{70, 2, 2, 64, 300}}) {
-    SCOPED_TRACE(testing::Message() << c.sequence << " tokens, " << c.heads << " heads of " << c.head_width << ", "
-                                    << c.kv_heads << " key/value heads, window " << c.window);
-    const AttentionShape shape{2, c.sequence, c.heads, c.head_width, c.kv_heads, c.window};
-    const int64_t rows = shape.batch * shape.sequence;
-    Array qkv = random(rows * shape.stride(), type(), 2), to = zeros(rows * shape.width(), type());
-    Array log_sums = zeros(rows * shape.heads), from = random(rows * shape.width());
-    Array d_qkv = random(rows * shape.stride(), type());
-    Array scratch = zeros(
-        std::max(host_->attention_scratch_elements(shape, type()), gpu_->attention_scratch_elements(shape, type())));
-    const auto run = [&](Backend& loops, auto at, auto values) {
-      loops.attention_forward({shape, values(qkv), values(to), at(log_sums), at(scratch)});
-      loops.attention_backward({shape, values(qkv), values(to), at(log_sums), at(from), values(d_qkv), at(scratch)});
-    };
-    run(
-        *host_, [](Array& a) { return a.host_as<float>(); }, [](Array& a) { return a.host(); });
-    run(
-        *gpu_, [](Array& a) { return a.gpu_as<float>(); }, [](Array& a) { return a.gpu(); });
-    // For tensor cores, probabilities and gradients of scores are rounded to 16 bits.
-    EXPECT_TRUE(to.alike());
-    EXPECT_TRUE(log_sums.alike(1e-5));
-    EXPECT_TRUE(d_qkv.alike(type() == DType::kFloat32 ? 1e-5 : 2 * rounding_tolerance(type())));
-  }
-}
-
-TEST_P(BackendOnGpu, AttentionWithCachedKeys) {
-  struct Case {
-    int64_t first, rows, heads, kv_heads, head_width, window = 0;
-  };
-  for (const Case& c : {Case{0, 5, 2, 2, 8}, Case{70, 1, 4, 2, 64}, Case{33, 20, 3, 1, 33}, Case{100, 70, 2, 1, 32, 9},
-                        Case{64, 1, 1, 1, 136, 3}, Case{150, 3, 2, 1, 20, 300}}) {
-    SCOPED_TRACE(testing::Message() << c.rows << " rows after " << c.first << ", " << c.heads << " heads of "
-                                    << c.head_width << ", window " << c.window);
-    const AttentionShape shape{1, c.rows, c.heads, c.head_width, c.kv_heads, c.window};
-    AttentionShape longest = shape;
-    longest.sequence += c.first;
-    Array qkv = random(c.rows * shape.stride(), type(), 2), to = zeros(c.rows * shape.width(), type());
-    Array cached = random(longest.sequence * 2 * shape.kv_width(), type(), 2), log_sums = zeros(c.rows * c.heads);
-    Array scratch = zeros(host_->attention_scratch_elements(longest, type()));
-    const auto run = [&](Backend& loops, auto at, auto values) {
-      AttentionForward a{shape, values(qkv), values(to), at(log_sums), at(scratch)};
-      a.cached = {values(cached), c.first};
-      loops.attention_forward(a);
-    };
-    run(
-        *host_, [](Array& a) { return a.host_as<float>(); }, [](Array& a) { return a.host(); });
-    run(
-        *gpu_, [](Array& a) { return a.gpu_as<float>(); }, [](Array& a) { return a.gpu(); });
-    EXPECT_TRUE(to.alike());
-    EXPECT_TRUE(log_sums.alike(1e-5));
-  }
-}
-
 /// Rows from a later position are the rows of all positions, in any order of calls.
 TEST_P(BackendOnGpu, RotaryAnglesFromALaterPosition) {
   const ModelShape plain{.family = ModelFamily::kLlama, .width = 48, .heads = 4, .kv_heads = 2, .context = 40};
@@ -405,28 +344,6 @@ TEST_P(BackendOnGpu, RotaryAnglesFromALaterPosition) {
       backend->rotary_angles(shape, sequence, cosines.gpu_as<float>(), sines.gpu_as<float>(), first);
       EXPECT_TRUE(cosines.alike(0)) << sequence << " " << first;
       EXPECT_TRUE(sines.alike(0)) << sequence << " " << first;
-    }
-  }
-}
-
-// Keys before the window are NaN. A product with probability 0 would be NaN.
-TEST_P(BackendOnGpu, AttentionSkipsKeysOutsideTheWindow) {
-  for (const int64_t window : {int64_t{1}, int64_t{60}, int64_t{65}}) {
-    const AttentionShape shape{1, 200, 2, 16, 1, window};
-    std::vector<float> values = random_.floats(shape.sequence * shape.stride());
-    std::fill(values.begin(), values.begin() + 64 * shape.stride(), std::numeric_limits<float>::quiet_NaN());
-    Array qkv(*device_, *stream_, values, type()), to = zeros(shape.sequence * shape.width(), type());
-    Array log_sums = zeros(shape.sequence * shape.heads), from = random(shape.sequence * shape.width());
-    Array d_qkv = zeros(shape.sequence * shape.stride(), type());
-    Array scratch = zeros(gpu_->attention_scratch_elements(shape, type()));
-    gpu_->attention_forward({shape, qkv.gpu(), to.gpu(), log_sums.gpu_as<float>(), scratch.gpu_as<float>()});
-    gpu_->attention_backward({shape, qkv.gpu(), to.gpu(), log_sums.gpu_as<float>(), from.gpu_as<float>(), d_qkv.gpu(),
-                              scratch.gpu_as<float>()});
-    // The tile of queries from 128 on attends to keys from 128 - 64 on.
-    for (Array* array : {&to, &d_qkv}) {
-      const std::vector<double> found = array->on_gpu();
-      const auto first = found.begin() + 128 * (std::ssize(found) / shape.sequence);
-      EXPECT_TRUE(std::all_of(first, found.end(), [](double value) { return std::isfinite(value); })) << window;
     }
   }
 }

@@ -2,6 +2,7 @@
 // Replaces apps/models/cuda/tensor_core_cuda.h on simulated GPUs. Computes the results of tensor core instructions lane
 // by lane, as the PTX manual defines them.
 
+#include <cmath>
 #include <cstdint>
 
 #include "kernels/formats/element.h"
@@ -71,6 +72,13 @@ inline void load(uint32_t (&words)[4], const uint16_t* row, bool transposed) {
 }
 
 }  // namespace simulated_words
+
+template <class Element>
+uint32_t round_pair(float low, float high) {
+  return static_cast<uint32_t>(Element::store(low)) | static_cast<uint32_t>(Element::store(high)) << 16;
+}
+
+inline float approximate_exp2(float x) { return std::exp2(x); }
 
 inline void load_matrices(uint32_t (&words)[4], const uint16_t* row) { simulated_words::load(words, row, false); }
 inline void load_matrices_transposed(uint32_t (&words)[4], const uint16_t* row) {
