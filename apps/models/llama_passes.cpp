@@ -153,7 +153,8 @@ void Llama::backward_head_norms(const HeadNorms& norm, DividedDimension heads, V
                                .head_width = norm.head_width,
                                .stride = norm.stride,
                                .begin = 0,
-                               .end = norm.head_width};
+                               .end = norm.head_width,
+                               .scratch = layer_scratch()};
   if (fixed_leaves()) {
     sum_head_norm_weights(weight, heads, d_weight);
   } else if (trains_base()) {

@@ -65,6 +65,7 @@ void Transformer::set_memory(const UseMemory& memory) {
   // Collectives are declared with offsets in the memory of a whole micro-batch.
   const int64_t batch = options_.batch, sequence = options_.sequence;
   if (decoding_) set_extents(batch_, sequence_);
+  layer_scratch_ = {};
   allocate_use(memory.use, arenas);
   if (decoding_) set_extents(batch, sequence);
 }
@@ -88,6 +89,7 @@ void Transformer::allocate_block_scratch(ActivationArena& scratch) {
   attention_scratch_ =
       scratch.allocate(backend_.attention_scratch_elements(attention_scratch_shape(), options_.compute));
   product_scratch_ = allocate_product_scratch(scratch);
+  layer_scratch_ = {product_scratch_, product_scratch_elements()};
   allocate_stream_leaves(scratch);
   allocate_norm_sums(scratch, 2, shape_.qk_norm);
 }
@@ -148,8 +150,12 @@ int64_t Transformer::largest_leaf_tiles() const {
   return leaf.tile_count();
 }
 
+int64_t Transformer::product_scratch_elements() const {
+  return backend_.product_scratch_elements(options_.compute, options_.gradient_type);
+}
+
 float* Transformer::allocate_product_scratch(ActivationArena& scratch) const {
-  return scratch.allocate(backend_.product_scratch_elements(options_.compute, options_.gradient_type));
+  return scratch.allocate(product_scratch_elements());
 }
 
 void Transformer::check_ids(std::span<const int32_t> ids, const std::string& what, int32_t least) const {
@@ -280,7 +286,8 @@ void Transformer::norm_backward(const Norm& norm, const float* from, Values d_we
                                           .bias = d_bias,
                                           .rows = own_.rows,
                                           .width = shape_.width,
-                                          .add = adds()});
+                                          .add = adds(),
+                                          .scratch = layer_scratch_});
   }
   if (!in_input_part()) return;
   backend_.layer_norm_backward(

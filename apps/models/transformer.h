@@ -226,6 +226,7 @@ class Transformer : public Model {
   void declare_norm_sums(std::vector<UseCollective>& to, UsePart part) const;
   void sum_head_norm_weights(const HeadNormsWeight& all, DividedDimension heads, float* to);
   float* norm_sums() const { return norm_sums_; }
+  const LayerScratch& layer_scratch() const { return layer_scratch_; }
   void positions_backward_leaves(const Positions& all, Values d_table);
   void allocate_position_sums(ActivationArena& scratch);
   /// Returns the gradient of all rows of the residual stream in the compute type, at `to`.
@@ -296,6 +297,7 @@ class Transformer : public Model {
   UseCollective stream_sum(const char* name, UsePart part) const;
   UseCollective stream_gather(const char* name, UsePart part) const;
   void allocate_head_over_tensor(ActivationArena& scratch);
+  int64_t product_scratch_elements() const;
   float* allocate_product_scratch(ActivationArena& scratch) const;
   void allocate_stream_leaves(ActivationArena& scratch);
   void forward_leaves(Linear linear, ConstValues x, DividedDimension inputs);
@@ -322,7 +324,8 @@ class Transformer : public Model {
   Values sums_;              // partial sums over the tensor group, in the memory of normed_ or normed_gradient_
   int64_t normed_offset_bytes_ = 0, sums_offset_bytes_ = 0, rounded_gradient_offset_bytes_ = 0;  // in scratch of blocks
   float* product_scratch_ = nullptr;
-  float* all_rows_ = nullptr;  // of the residual stream, in uses of embedding and head, if ranks divide rows
+  LayerScratch layer_scratch_;  // for sums over rows; empty in uses without such memory
+  float* all_rows_ = nullptr;   // of the residual stream, in uses of embedding and head, if ranks divide rows
   int64_t all_rows_offset_bytes_ = 0, loss_parts_offset_bytes_ = 0;
   SplitParts loss_parts_;
   // With fixed leaves: the leaves of this rank, and scratch of sums.

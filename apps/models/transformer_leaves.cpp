@@ -100,7 +100,8 @@ void Transformer::sum_norm_weights(const Norm& norm, const float* from) {
                                           .weight = to,
                                           .bias = norm.mean == nullptr ? nullptr : to + width,
                                           .rows = count,
-                                          .width = width});
+                                          .width = width,
+                                          .scratch = layer_scratch_});
   });
 }
 

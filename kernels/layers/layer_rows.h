@@ -9,6 +9,13 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
+/// Scratch memory of a layer on a GPU, aligned to 16 bytes. The layer may overwrite it until its work has ended. With
+/// less memory than it needs, the layer runs on fewer threads. The result has the same bits. Hosts ignore this field.
+struct LayerScratch {
+  float* data = nullptr;
+  int64_t elements = 0;
+};
+
 /// A layer norm of contiguous rows of `width` elements. Stores `mean` and `rstd` of each row for backward. `weight`,
 /// `bias` and `to` have the same type. If `mean` is null, here and below, the layer is an RMS norm, which subtracts no
 /// mean and has no bias.
@@ -44,6 +51,7 @@ struct LayerNormWeightColumns {
   Values weight, bias;  // both with the same type
   int64_t rows = 0, width = 0, begin = 0, end = 0;
   bool add = false;
+  LayerScratch scratch = {};  // on a GPU: split_norm_scratch_elements()
 };
 
 /// An embedding: forward copies the table's row of each token, backward sums gradients by token. The table has the rows

@@ -199,24 +199,6 @@ __global__ void split_norm_rows_backward(const LayerNormBackwardRows a, const Sp
   }
 }
 
-template <class To>
-__global__ void __launch_bounds__(kColumnThreads) norm_columns(const LayerNormWeightColumns a) {
-  __shared__ float parts[kRowsAtOnce][kColumns];
-  const int64_t column = static_cast<int64_t>(blockIdx.x) * kColumns + threadIdx.x % kColumns;
-  const int part = static_cast<int>(threadIdx.x) / kColumns;
-  float weight = 0.0f, bias = 0.0f;
-  for (int64_t row = part; row < a.rows && column < a.width; row += kRowsAtOnce) {
-    const float g = a.from[row * a.width + column], mean = a.mean == nullptr ? 0.0f : a.mean[row];
-    weight += g * ((a.x[row * a.width + column] - mean) * a.rstd[row]);
-    bias += g;
-  }
-  weight = sum_of_column(parts, weight);
-  bias = sum_of_column(parts, bias);
-  if (part > 0 || column >= a.width) return;
-  put_column<To>(static_cast<typename To::Storage*>(a.weight.data) + column, weight, a.add);
-  if (a.bias.data != nullptr) put_column<To>(static_cast<typename To::Storage*>(a.bias.data) + column, bias, a.add);
-}
-
 Grid rows_grid(int64_t rows) { return launch_grid(rows * kLanesPerWarp); }
 
 }  // namespace
@@ -246,11 +228,6 @@ void layer_norm_backward(Stream& stream, const LayerNormBackwardRows& a) {
   });
 }
 
-void layer_norm_backward_weights(Stream& stream, const LayerNormWeightColumns& a) {
-  as_element(a.weight.type,
-             [&]<class To>(To) { start_kernel(stream, "norm weights", columns_grid(a.width), norm_columns<To>, a); });
-}
-
 }  // namespace cuda
 
 void split_norm_statistics(Stream& stream, const LayerNormRows& norm, float* part) {
@@ -275,10 +252,6 @@ void split_norm_backward(Stream& stream, const LayerNormBackwardRows& norm, cons
     start_kernel(stream, "split norm backward", cuda::rows_grid(norm.rows), cuda::split_norm_rows_backward<E>, norm,
                  parts);
   });
-}
-
-void split_norm_backward_weights(Stream& stream, const LayerNormWeightColumns& norm) {
-  cuda::layer_norm_backward_weights(stream, norm);
 }
 
 }  // namespace aliquot

@@ -42,6 +42,7 @@ struct ColumnSums {
   ConstValues from;
   int64_t rows = 0, width = 0, begin = 0, end = 0;
   bool add = false;
+  LayerScratch scratch = {};  // on a GPU: column_sums_scratch_elements()
 };
 
 /// RMS norms of the first `heads` heads of each row of `x`. A head has `head_width` elements, and rows are `stride`
@@ -67,7 +68,8 @@ struct HeadNormsWeight {
   const float* rstd = nullptr;
   float* to = nullptr;
   int64_t rows = 0, heads = 0, head_width = 0, stride = 0, begin = 0, end = 0;
-  int64_t rstd_stride = 0;  // elements from one row of `rstd` to the next; 0: `heads`
+  int64_t rstd_stride = 0;    // elements from one row of `rstd` to the next; 0: `heads`
+  LayerScratch scratch = {};  // on a GPU: column_sums_scratch_elements() for rows * heads rows
 };
 
 /// Statistics of each row over the tiles so far: the maximum and the sum of exp(logit - maximum). Their initial values

@@ -87,6 +87,8 @@ void split_norm_backward_statistics(Stream& stream, const LayerNormBackwardRows&
 /// Computes this rank's columns of the gradient of `x`.
 void split_norm_backward(const LayerNormBackwardRows& norm, const SplitParts& parts, RowRange rows = {});
 void split_norm_backward(Stream& stream, const LayerNormBackwardRows& norm, const SplitParts& parts);
+/// The elements of LayerNormWeightColumns::scratch that the next function uses on a GPU.
+int64_t split_norm_scratch_elements(int64_t rows, int64_t width);
 /// Computes this rank's columns of the gradients of weight and bias. With a stream, computes all columns and ignores
 /// `begin` and `end`.
 void split_norm_backward_weights(const LayerNormWeightColumns& norm);

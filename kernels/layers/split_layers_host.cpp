@@ -6,6 +6,7 @@
 #include "kernels/layers/row_loops.h"
 #include "kernels/layers/row_statistics.h"
 #include "kernels/layers/split_layers.h"
+#include "kernels/layers/sum_divisions.h"
 
 namespace aliquot {
 namespace {
@@ -98,6 +99,10 @@ void split_norm_backward_statistics(const LayerNormBackwardRows& norm, float* pa
 
 void split_norm_backward(const LayerNormBackwardRows& norm, const SplitParts& parts, RowRange rows) {
   row_loops().split_norm_backward(norm, parts, within(rows, norm.rows));
+}
+
+int64_t split_norm_scratch_elements(int64_t rows, int64_t width) {
+  return column_sums_scratch_elements(rows, 2 * width);  // weight and bias
 }
 
 void split_norm_backward_weights(const LayerNormWeightColumns& norm) { row_loops().layer_norm_weights(norm); }

@@ -116,7 +116,10 @@ class CudaBackend final : public Backend {
                                .adds_depth_sums = to.bias.data != nullptr && to.add};
     if (products_.supports(product, sums)) return products_.multiply(*stream_, product, sums);
     products_.multiply(*stream_, product);
-    if (to.bias.data != nullptr) sum_columns({to.bias, from, l.rows, output_stride(l), 0, l.outputs, to.add});
+    if (to.bias.data == nullptr) return;
+    // The product has ended before the sums begin.
+    const LayerScratch scratch{l.scratch, product_scratch_elements(from.type, to.weight.type)};
+    sum_columns({to.bias, from, l.rows, output_stride(l), 0, l.outputs, to.add, scratch});
   }
   void sum_columns(const ColumnSums& a) override { cuda::sum_columns(*stream_, a); }
   void head_norms_forward(const HeadNorms& a) override { cuda::head_norms_forward(*stream_, a); }

@@ -3,24 +3,56 @@
 
 #include "apps/models/cuda/layers_cuda.h"
 #include "kernels/elementwise/elements_cuda.h"
+#include "kernels/layers/column_sums_cuda.h"
 #include "kernels/layers/row_sums_cuda.h"
 
 namespace aliquot::cuda {
 namespace {
 
-template <class To, class From>
-__global__ void __launch_bounds__(kColumnThreads) sum_of_columns(const ColumnSums a) {
-  __shared__ float parts[kRowsAtOnce][kColumns];
-  const auto* from = static_cast<const typename From::Storage*>(a.from.data);
-  const int64_t column = static_cast<int64_t>(blockIdx.x) * kColumns + threadIdx.x % kColumns;
-  const int part = static_cast<int>(threadIdx.x) / kColumns;
-  float sum = 0.0f;
-  for (int64_t row = part; row < a.rows && column < a.end; row += kRowsAtOnce) {
-    sum += From::load(from[row * a.width + column]);
+template <class From>
+struct ColumnTerms {
+  static constexpr int kSums = 1;
+  const typename From::Storage* from;
+  int64_t stride;
+
+  template <int kPack>
+  using Row = Pack<typename From::Storage, kPack>;
+  template <int kPack>
+  __device__ Row<kPack> load(int64_t row, int64_t column) const {
+    return load_pack<kPack>(from + row * stride + column);
   }
-  sum = sum_of_column(parts, sum);
-  if (part == 0 && column < a.end) put_column<To>(static_cast<typename To::Storage*>(a.to.data) + column, sum, a.add);
-}
+  template <int kPack>
+  __device__ void add(const Row<kPack>& row, float (&sums)[kSums][kPack]) const {
+    for (int k = 0; k < kPack; ++k) sums[0][k] += From::load(row.lane[k]);
+  }
+};
+
+/// The rows of these sums are all heads of the first row, then those of the second one, and so on. Their number fits
+/// into 32 bits.
+template <class E>
+struct HeadNormTerms {
+  static constexpr int kSums = 1;
+  const typename E::Storage *x, *gradient;
+  const float* rstd;
+  unsigned heads;
+  int64_t head_width, stride, rstd_stride;
+
+  template <int kPack>
+  struct Row {
+    Pack<typename E::Storage, kPack> x, gradient;
+    float rstd;
+  };
+  template <int kPack>
+  __device__ Row<kPack> load(int64_t item, int64_t column) const {
+    const unsigned row = static_cast<unsigned>(item) / heads, head = static_cast<unsigned>(item) % heads;
+    const int64_t at = row * stride + head * head_width + column;
+    return {load_pack<kPack>(x + at), load_pack<kPack>(gradient + at), rstd[row * rstd_stride + head]};
+  }
+  template <int kPack>
+  __device__ void add(const Row<kPack>& row, float (&sums)[kSums][kPack]) const {
+    for (int k = 0; k < kPack; ++k) sums[0][k] += E::load(row.gradient.lane[k]) * (E::load(row.x.lane[k]) * row.rstd);
+  }
+};
 
 /// One warp for each head, and one for the copied elements of each row.
 template <class E>
@@ -62,30 +94,18 @@ __global__ void head_norm_rows_backward(const HeadNormsBackward a) {
   }
 }
 
-template <class E>
-__global__ void __launch_bounds__(kColumnThreads) head_norm_columns(const HeadNormsWeight a) {
-  __shared__ float parts[kRowsAtOnce][kColumns];
-  const auto* x = static_cast<const typename E::Storage*>(a.x.data);
-  const auto* gradient = static_cast<const typename E::Storage*>(a.gradient.data);
-  const int64_t column = static_cast<int64_t>(blockIdx.x) * kColumns + threadIdx.x % kColumns;
-  const int part = static_cast<int>(threadIdx.x) / kColumns;
-  const int64_t rstd_stride = a.rstd_stride == 0 ? a.heads : a.rstd_stride;
-  float sum = 0.0f;
-  for (int64_t i = part; i < a.rows * a.heads && column < a.head_width; i += kRowsAtOnce) {
-    const int64_t at = i / a.heads * a.stride + i % a.heads * a.head_width + column;
-    sum += E::load(gradient[at]) * (E::load(x[at]) * a.rstd[i / a.heads * rstd_stride + i % a.heads]);
-  }
-  sum = sum_of_column(parts, sum);
-  if (part == 0 && column < a.head_width) a.to[column] = sum;
-}
-
 }  // namespace
 
 void sum_columns(Stream& stream, const ColumnSums& a) {
-  as_element(a.to.type, [&]<class To>(To) {
-    as_element(a.from.type, [&]<class From>(From) {
-      start_kernel(stream, "column sums", columns_grid(a.end), sum_of_columns<To, From>, a);
-    });
+  as_element(a.from.type, [&]<class From>(From of) {
+    constexpr int kPack = kElementsPerLoad<From>;
+    const ColumnTerms<From> terms{data_as(a.from, of), a.width};
+    const ColumnResults<1> to{{a.to}, a.rows, a.end, a.add};
+    if (columns_have_packs<kPack>(a.end, a.width, terms.from)) {
+      start_column_sums<kPack>(stream, "column sums", terms, to, a.scratch);
+    } else {
+      start_column_sums<1>(stream, "column sums", terms, to, a.scratch);
+    }
   });
 }
 
@@ -103,8 +123,22 @@ void head_norms_backward(Stream& stream, const HeadNormsBackward& a) {
 }
 
 void head_norms_backward_weight(Stream& stream, const HeadNormsWeight& a) {
-  as_element(a.x.type, [&]<class E>(E) {
-    start_kernel(stream, "head norm weight", columns_grid(a.head_width), head_norm_columns<E>, a);
+  as_element(a.x.type, [&]<class E>(E of) {
+    constexpr int kPack = kElementsPerLoad<E>;
+    const HeadNormTerms<E> terms{data_as(a.x, of),
+                                 data_as(a.gradient, of),
+                                 a.rstd,
+                                 static_cast<unsigned>(a.heads),
+                                 a.head_width,
+                                 a.stride,
+                                 a.rstd_stride == 0 ? a.heads : a.rstd_stride};
+    const ColumnResults<1> to{{a.to}, a.rows * a.heads, a.head_width, false};
+    if (columns_have_packs<kPack>(a.head_width, a.stride, terms.x) &&
+        columns_have_packs<kPack>(a.head_width, a.stride, terms.gradient)) {
+      start_column_sums<kPack>(stream, "head norm weight", terms, to, a.scratch);
+    } else {
+      start_column_sums<1>(stream, "head norm weight", terms, to, a.scratch);
+    }
   });
 }
 
