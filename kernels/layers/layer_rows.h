@@ -59,6 +59,7 @@ struct LayerNormWeightColumns {
 struct EmbeddingRows {
   const int32_t* tokens = nullptr;
   int64_t rows = 0, width = 0, entries = 0, first_entry = 0;
+  LayerScratch scratch = {};  // only in backward on a GPU: split_embedding_scratch_elements()
 };
 
 /// A target of this value does not count: the loss of its row is 0, and so is the gradient of its logits.

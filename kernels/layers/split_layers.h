@@ -38,7 +38,10 @@ struct TokenSortedRows {
 };
 /// Sorts the tokens of a batch in host memory. All spans have the same size. Allocates a temporary array.
 void sort_rows_by_token(std::span<const int32_t> tokens, std::span<int32_t> sorted_tokens, std::span<int32_t> rows);
-/// Adds all columns. `sorted` is in memory of the GPU. `embedding.tokens` is not read.
+/// The elements of EmbeddingRows::scratch that the next function uses.
+int64_t split_embedding_scratch_elements(int64_t rows, int64_t width);
+/// Adds all columns. `sorted` is in memory of the GPU. `embedding.tokens` is not read. The bits do not depend on how
+/// ranks divide the table.
 void split_embedding_backward(Stream& stream, const EmbeddingRows& embedding, const TokenSortedRows& sorted,
                               const float* from, Values table_gradient);
 

@@ -52,6 +52,10 @@ void split_embedding_backward(const EmbeddingRows& e, const float* from, Values 
   }
 }
 
+int64_t split_embedding_scratch_elements(int64_t rows, int64_t width) {
+  return embedding_scratch_elements(rows, width);
+}
+
 void sort_rows_by_token(std::span<const int32_t> tokens, std::span<int32_t> sorted_tokens, std::span<int32_t> rows) {
   std::iota(rows.begin(), rows.end(), 0);
   std::ranges::stable_sort(rows, {}, [&](int32_t row) { return tokens[static_cast<size_t>(row)]; });

@@ -1,4 +1,5 @@
 // Compares layers that ranks divide on a GPU with those on the host.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <gtest/gtest.h>
@@ -37,6 +38,15 @@ class SplitLayersOnGpu : public testing::TestWithParam<DType> {
     return {*device_, *stream_, same_bits};
   }
 
+  /// Returns counts[token] times each token, in a random order.
+  std::vector<int32_t> shuffled_tokens(const std::vector<int64_t>& counts) {
+    std::vector<int32_t> tokens;
+    for (size_t token = 0; token < counts.size(); ++token)
+      tokens.insert(tokens.end(), static_cast<size_t>(counts[token]), static_cast<int32_t>(token));
+    for (size_t i = tokens.size(); i > 1; --i) std::swap(tokens[i - 1], tokens[random_.bits() % i]);
+    return tokens;
+  }
+
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
   RandomValues random_{5};
@@ -63,6 +73,66 @@ TEST_P(SplitLayersOnGpu, Embedding) {
                            gradient.gpu());
   EXPECT_TRUE(to.alike(0));
   EXPECT_TRUE(gradient.alike(3 * rounding_tolerance(type())));  // the host rounds after each row
+}
+
+/// Tokens that occur more often than a segment has rows are added in segments. Neither scratch memory nor the division
+/// of the table changes a bit.
+TEST_P(SplitLayersOnGpu, EmbeddingOfFrequentTokens) {
+  struct Case {
+    std::vector<int64_t> counts;  // of each token
+    int64_t width, offset = 0;
+  };
+  for (const Case& c :
+       {Case{{64, 65, 1, 0, 128, 300, 63, 2}, 21}, Case{{1, 700, 0, 129, 1}, 24}, Case{{1, 700, 0, 129, 1}, 24, 1},
+        Case{{0, 1100, 0}, 8}, Case{{80, 1, 70, 1, 66, 1}, 300}, Case{{30, 10}, 8}}) {
+    SCOPED_TRACE(testing::Message() << c.counts.size() << " tokens, width " << c.width << ", offset " << c.offset);
+    const std::vector<int32_t> tokens = shuffled_tokens(c.counts);
+    const EmbeddingRows shape{nullptr, std::ssize(tokens), c.width, std::ssize(c.counts)};
+    std::vector<int32_t> sorted_tokens(tokens.size()), sorted_rows(tokens.size());
+    sort_rows_by_token(tokens, sorted_tokens, sorted_rows);
+    Array ids = integers(tokens), by_token = integers(sorted_tokens), rows = integers(sorted_rows);
+    Array from = random(shape.rows * c.width + c.offset);
+    const std::vector<float> initial = random_.floats(shape.entries * c.width);
+    // The host rounds 16-bit sums after each row, so the expected sums are fp32.
+    Array start{*device_, *stream_, initial, type()}, expected = zeros(shape.entries * c.width);
+    const auto values = start.on_host();
+    std::copy(values.begin(), values.end(), expected.host_as<float>());
+    EmbeddingRows host = shape;
+    host.tokens = ids.host_as<int32_t>();
+    split_embedding_backward(host, from.host_as<float>() + c.offset, expected.host(), 0, c.width);
+
+    const int64_t required = split_embedding_scratch_elements(shape.rows, c.width);
+    const auto backward = [&](int64_t first_entry, int64_t entries, int64_t scratch_elements) {
+      Array table{*device_, *stream_, initial, type()}, scratch = random(scratch_elements + 64);
+      const auto scratch_before = scratch.on_gpu();
+      const EmbeddingRows part{
+          nullptr, shape.rows,  c.width,
+          entries, first_entry, {scratch_elements == 0 ? nullptr : scratch.gpu_as<float>(), scratch_elements}};
+      split_embedding_backward(*stream_, part, {by_token.gpu_as<int32_t>(), rows.gpu_as<int32_t>()},
+                               from.gpu_as<float>() + c.offset, table.gpu().from(first_entry * c.width));
+      const auto scratch_after = scratch.on_gpu();
+      EXPECT_TRUE(std::equal(scratch_after.begin() + scratch_elements, scratch_after.end(),
+                             scratch_before.begin() + scratch_elements));
+      if (entries == shape.entries) {  // with a token that has several segments, unless no scratch is required
+        EXPECT_EQ(scratch_after != scratch_before, required > 0 && scratch_elements >= required);
+      }
+      return table.on_gpu();
+    };
+    const auto sums = backward(0, shape.entries, required);
+    EXPECT_TRUE(all_close(sums, expected.on_host(), std::max(1e-5, rounding_tolerance(type()))));
+    EXPECT_EQ(backward(0, shape.entries, 0), sums);
+    if (required > 0) {
+      EXPECT_EQ(backward(0, shape.entries, required - 1), sums);
+    }
+    for (const int64_t ranks : {2, 3}) {
+      for (int64_t rank = 0; rank < ranks; ++rank) {
+        const int64_t begin = shape.entries * rank / ranks, end = shape.entries * (rank + 1) / ranks;
+        auto only_own = start.on_gpu();
+        std::copy(sums.begin() + begin * c.width, sums.begin() + end * c.width, only_own.begin() + begin * c.width);
+        EXPECT_EQ(backward(begin, end - begin, required), only_own) << "rank " << rank << " of " << ranks;
+      }
+    }
+  }
 }
 
 TEST_P(SplitLayersOnGpu, Loss) {
