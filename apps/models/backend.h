@@ -97,6 +97,8 @@ class Backend {
   virtual LogitTiles logit_tiles(DType compute) const = 0;
   /// The type of AttentionBackward::from.
   virtual DType attention_gradient_type(DType compute) const = 0;
+  /// The size of LayerScratch for the gradients of an embedding and of a norm's weight and bias. 0 on hosts.
+  virtual int64_t row_sum_scratch_elements(int64_t rows, int64_t width) const = 0;
 };
 
 /// Computes on the threads of `pool`, which must outlive the backend. Scratch sizes are for `threads` threads; 0 means

@@ -89,11 +89,15 @@ void Gpt2::allocate_use(int use, UseArenas& memory) {
   layer_ = use - 2;
   if (is_block(use)) return allocate_block(memory);
   if (use > 2 + shape_.layers) return allocate_head(memory);
-  if (use == 0) return allocate_embedding(memory.scratch);
+  if (use == 0) {
+    allocate_embedding(memory.scratch);
+    return allocate_row_sum_scratch(memory.scratch);
+  }
   if (use == 1) return allocate_position_sums(memory.scratch);
   final_mean_ = memory.kept.allocate(largest_.rows);
   final_rstd_ = memory.kept.allocate(largest_.rows);
   allocate_norm_sums(memory.scratch, 1, false);
+  allocate_row_sum_scratch(memory.scratch);
 }
 
 void Gpt2::allocate_block(UseArenas& memory) {

@@ -95,9 +95,13 @@ void Llama::allocate_use(int use, UseArenas& memory) {
   window_ = is_block(use) ? shape_.window_of(layer_) : 0;
   if (is_block(use)) return allocate_block(memory);
   if (use > 1 + shape_.layers) return allocate_head(memory);
-  if (use == 0) return allocate_embedding(memory.scratch);
+  if (use == 0) {
+    allocate_embedding(memory.scratch);
+    return allocate_row_sum_scratch(memory.scratch);
+  }
   final_rstd_ = memory.kept.allocate(largest_.rows);
   allocate_norm_sums(memory.scratch, 1, false);
+  allocate_row_sum_scratch(memory.scratch);
 }
 
 void Llama::allocate_block(UseArenas& memory) {

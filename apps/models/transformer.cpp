@@ -154,6 +154,12 @@ int64_t Transformer::product_scratch_elements() const {
   return backend_.product_scratch_elements(options_.compute, options_.gradient_type);
 }
 
+void Transformer::allocate_row_sum_scratch(ActivationArena& scratch) {
+  if (!trains_base()) return;
+  const int64_t elements = backend_.row_sum_scratch_elements(rows(), shape_.width);
+  layer_scratch_ = {scratch.allocate(elements), elements};
+}
+
 float* Transformer::allocate_product_scratch(ActivationArena& scratch) const {
   return scratch.allocate(product_scratch_elements());
 }
@@ -250,7 +256,7 @@ LossShape Transformer::loss_shape(const TensorPart& part) const {
 }
 
 EmbeddingRows Transformer::embedding() const {
-  return {staged_tokens_.tokens, rows(), shape_.width, own_.entries, own_.first_entry};
+  return {staged_tokens_.tokens, rows(), shape_.width, own_.entries, own_.first_entry, layer_scratch_};
 }
 
 Linear Transformer::linear(ConstValues weight, ConstValues bias, int64_t inputs, int64_t outputs) const {

@@ -124,6 +124,8 @@ class Transformer : public Model {
   void run(const char* collective) const;
 
   void allocate_embedding(ActivationArena& scratch);
+  /// Allocates layer_scratch_ in a use that has no scratch of matrix products.
+  void allocate_row_sum_scratch(ActivationArena& scratch);
   void embedding_forward(ConstValues of_tokens);
   void embedding_backward(Values d_table, bool add);
   Linear linear(ConstValues weight, ConstValues bias, int64_t inputs, int64_t outputs) const;

@@ -107,6 +107,7 @@ class HostBackend : public Backend {
   }
   LogitTiles logit_tiles(DType compute) const override { return {.in_fp32 = compute != DType::kFloat32}; }
   DType attention_gradient_type(DType) const override { return DType::kFloat32; }
+  int64_t row_sum_scratch_elements(int64_t, int64_t) const override { return 0; }
 
  private:
   struct Slot {
@@ -132,6 +133,9 @@ class PlannedGpuBackend final : public HostBackend {
     return kGpuProductScratchBytes / element_bytes(DType::kFloat32);
   }
   LogitTiles logit_tiles(DType compute) const override { return gpu_logit_tiles(compute); }
+  int64_t row_sum_scratch_elements(int64_t rows, int64_t width) const override {
+    return gpu_row_sum_scratch_elements(rows, width);
+  }
 };
 
 }  // namespace

@@ -2,6 +2,8 @@
 #include <cmath>
 #include <gtest/gtest.h>
 
+#include "apps/models/cuda/gpu_scratch.h"
+#include "apps/models/make_model.h"
 #include "kernels/formats/float16.h"
 #include "tests/support/all_close.h"
 #include "tests/support/bf16_values.h"
@@ -262,6 +264,28 @@ TEST_P(EveryModel, In16BitsResultsDoNotDependOnThreadsLogitsOrRecomputation) {
       EXPECT_EQ(result.loss, plain.loss) << name(compute);
       EXPECT_TRUE(same_bits(result.gradients, plain.gradients)) << name(compute);
     }
+  }
+}
+
+/// On a GPU, uses without matrix products have scratch of sums over rows. It is less than that of a block.
+TEST(ScratchOfSums, ExistsOnlyOnGpusAndForTrainedParameters) {
+  ThreadPool pool(1);
+  const auto gpu = make_planned_gpu_backend(pool), host = make_host_backend(pool);
+  const ModelOptions options{.batch = 2, .sequence = 100};
+  for (const char* preset : {"gpt2-nano", "llama-nano"}) {
+    SCOPED_TRACE(preset);
+    ModelShape shape = find_model_preset(preset)->shape;
+    const auto scratch_of = [&](Backend& backend) {
+      const auto uses = make_model(shape, options, backend)->activations().uses;
+      return std::vector{uses.front().scratch_bytes, uses[uses.size() - 2].scratch_bytes};
+    };
+    const int64_t bytes = 4 * gpu_row_sum_scratch_elements(200, shape.width);
+    EXPECT_EQ(scratch_of(*gpu), (std::vector{bytes, bytes}));
+    EXPECT_LT(bytes, kGpuProductScratchBytes);
+    EXPECT_EQ(scratch_of(*host), (std::vector<int64_t>{0, 0}));
+    shape.lora = {.rank = 2, .alpha = 2};
+    shape.lora.add(Projection::kOutput);
+    EXPECT_EQ(scratch_of(*gpu), (std::vector<int64_t>{0, 0}));
   }
 }
 
