@@ -1,7 +1,8 @@
 #pragma once
-// Launches kernels. For *.cu files. Only this file uses the <<<...>>> syntax, so that tests that simulate a GPU can
-// replace this file.
+// Launches kernels, and stores words in global memory. For *.cu files. Only this file uses the <<<...>>> syntax and
+// these instructions, so that tests that simulate a GPU can replace this file.
 
+#include <cstdint>
 #include <type_traits>
 
 #include "kernels/device/enqueue_cuda.h"
@@ -41,6 +42,19 @@ template <class T>
 __device__ T* shared_memory() {
   extern __shared__ uint4 shared_words[];
   return reinterpret_cast<T*>(shared_words);
+}
+
+/// Stores a word in global memory with one instruction. The address must be aligned to the size of the word.
+__device__ inline void store_word(uint32_t* at, uint32_t word) {
+  asm("st.global.b32 [%0], %1;" ::"l"(__cvta_generic_to_global(at)), "r"(word) : "memory");
+}
+__device__ inline void store_word(uint2* at, uint2 word) {
+  asm("st.global.v2.b32 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(at)), "r"(word.x), "r"(word.y) : "memory");
+}
+__device__ inline void store_word(uint4* at, uint4 word) {
+  asm("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(at)), "r"(word.x), "r"(word.y),
+      "r"(word.z), "r"(word.w)
+      : "memory");
 }
 
 }  // namespace aliquot

@@ -8,13 +8,14 @@ namespace {
 
 template <class T>
 struct Fill {
+  static constexpr int kElements = kLoadElements<T>;
   T* to;
   T value;
   template <int kCount>
   __device__ void at(int64_t i) const {
     Pack<T, kCount> pack;
     for (T& lane : pack.lane) lane = value;
-    store_pack(to + i, pack);
+    store_global_pack(to + i, pack);
   }
 };
 
@@ -25,7 +26,7 @@ struct Scale {
   __device__ void at(int64_t i) const {
     auto pack = load_pack<kCount>(x + i);
     for (float& lane : pack.lane) lane *= factor;
-    store_pack(x + i, pack);
+    store_global_pack(x + i, pack);
   }
 };
 
@@ -37,7 +38,7 @@ struct Add {
     auto sum = load_pack<kCount>(to + i);
     const auto pack = load_pack<kCount>(from + i);
     for (int k = 0; k < kCount; ++k) sum.lane[k] += pack.lane[k];
-    store_pack(to + i, sum);
+    store_global_pack(to + i, sum);
   }
 };
 
@@ -51,7 +52,7 @@ struct Axpy {
     auto sum = load_pack<kCount>(y + i);
     const auto pack = load_pack<kCount>(x + i);
     for (int k = 0; k < kCount; ++k) sum.lane[k] += a * pack.lane[k];
-    store_pack(y + i, sum);
+    store_global_pack(y + i, sum);
   }
 };
 

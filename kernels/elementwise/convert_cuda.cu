@@ -12,6 +12,7 @@ namespace {
 
 template <class To, class From>
 struct Cast {
+  static constexpr int kElements = kLoadElements<uint16_t>;  // at least one type has 16 bits
   typename To::Storage* to;
   const typename From::Storage* from;
   template <int kCount>
@@ -19,11 +20,12 @@ struct Cast {
     const auto pack = load_pack<kCount>(from + i);
     Pack<typename To::Storage, kCount> result;
     for (int k = 0; k < kCount; ++k) result.lane[k] = To::store(From::load(pack.lane[k]));
-    store_pack(to + i, result);
+    store_global_pack(to + i, result);
   }
 };
 
 struct SplitHigh {
+  static constexpr int kElements = kLoadElements<uint16_t>;
   uint16_t* high;
   const float* master;
   template <int kCount>
@@ -31,11 +33,12 @@ struct SplitHigh {
     const auto pack = load_pack<kCount>(master + i);
     Pack<uint16_t, kCount> result;
     for (int k = 0; k < kCount; ++k) result.lane[k] = master_high(pack.lane[k]);
-    store_pack(high + i, result);
+    store_global_pack(high + i, result);
   }
 };
 
 struct SplitBoth {
+  static constexpr int kElements = kLoadElements<uint16_t>;
   uint16_t* high;
   int16_t* low;
   const float* master;
@@ -48,12 +51,13 @@ struct SplitBoth {
       top.lane[k] = master_high(pack.lane[k]);
       rest.lane[k] = master_low(pack.lane[k]);
     }
-    store_pack(high + i, top);
-    store_pack(low + i, rest);
+    store_global_pack(high + i, top);
+    store_global_pack(low + i, rest);
   }
 };
 
 struct Merge {
+  static constexpr int kElements = kLoadElements<uint16_t>;
   float* master;
   const uint16_t* high;
   const int16_t* low;
@@ -63,7 +67,7 @@ struct Merge {
     const auto rest = load_pack<kCount>(low + i);
     Pack<float, kCount> result;
     for (int k = 0; k < kCount; ++k) result.lane[k] = merge_master(top.lane[k], rest.lane[k]);
-    store_pack(master + i, result);
+    store_global_pack(master + i, result);
   }
 };
 

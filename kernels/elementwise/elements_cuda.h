@@ -35,11 +35,12 @@ __device__ Pack<float, kCount> load_floats(const typename Element::Storage* at) 
   for (int k = 0; k < kCount; ++k) result.lane[k] = Element::load(pack.lane[k]);
   return result;
 }
+/// Converts kCount elements and stores them in global memory.
 template <class Element, int kCount>
 __device__ void store_floats(typename Element::Storage* at, const Pack<float, kCount>& values) {
   Pack<typename Element::Storage, kCount> pack;
   for (int k = 0; k < kCount; ++k) pack.lane[k] = Element::store(values.lane[k]);
-  store_pack(at, pack);
+  store_global_pack(at, pack);
 }
 
 /// The sum over a group of kLaneCount neighboring lanes, by default the warp. All lanes of a group get the same bits.

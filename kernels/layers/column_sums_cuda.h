@@ -182,8 +182,4 @@ bool columns_have_packs(int64_t columns, int64_t stride, const T* at) {
   return columns % kPack == 0 && stride % kPack == 0 && reinterpret_cast<uintptr_t>(at) % (kPack * sizeof(T)) == 0;
 }
 
-/// The elements of type E that a load of 16 bytes has.
-template <class E>
-inline constexpr int kElementsPerLoad = 16 / static_cast<int>(sizeof(typename E::Storage));
-
 }  // namespace aliquot::cuda

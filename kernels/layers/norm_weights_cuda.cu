@@ -35,7 +35,7 @@ struct NormTerms {
 
 template <int kSums>
 void sum_norm_columns(Stream& stream, const LayerNormWeightColumns& a, const ColumnResults<kSums>& to) {
-  constexpr int kPack = kElementsPerLoad<Fp32Element>;
+  constexpr int kPack = kLoadElements<float>;
   const NormTerms<kSums> terms{a.x, a.from, a.mean, a.rstd, a.width};
   if (columns_have_packs<kPack>(a.width, a.width, a.x) && columns_have_packs<kPack>(a.width, a.width, a.from)) {
     start_column_sums<kPack>(stream, "norm weights", terms, to, a.scratch);

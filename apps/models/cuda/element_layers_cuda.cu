@@ -22,6 +22,7 @@ __device__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
 template <class E>
 struct Gelu {
+  static constexpr int kElements = kLoadElements<typename E::Storage>;
   typename E::Storage* to;
   const typename E::Storage* x;
   template <int kCount>
@@ -34,6 +35,7 @@ struct Gelu {
 
 template <class E>
 struct GeluBackward {
+  static constexpr int kElements = kLoadElements<typename E::Storage>;
   typename E::Storage* gradient;
   const typename E::Storage* x;
   template <int kCount>
@@ -51,6 +53,7 @@ struct GeluBackward {
 
 template <class E>
 struct Gated {
+  static constexpr int kElements = kLoadElements<typename E::Storage>;
   typename E::Storage* to;
   const typename E::Storage *gate, *up;
   template <int kCount>
@@ -64,6 +67,7 @@ struct Gated {
 
 template <class E>
 struct GatedBackward {
+  static constexpr int kElements = kLoadElements<typename E::Storage>;
   const typename E::Storage* from;
   typename E::Storage *gate, *up;
   template <int kCount>

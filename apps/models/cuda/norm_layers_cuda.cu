@@ -98,7 +98,7 @@ __global__ void head_norm_rows_backward(const HeadNormsBackward a) {
 
 void sum_columns(Stream& stream, const ColumnSums& a) {
   as_element(a.from.type, [&]<class From>(From of) {
-    constexpr int kPack = kElementsPerLoad<From>;
+    constexpr int kPack = kLoadElements<typename From::Storage>;
     const ColumnTerms<From> terms{data_as(a.from, of), a.width};
     const ColumnResults<1> to{{a.to}, a.rows, a.end, a.add};
     if (columns_have_packs<kPack>(a.end, a.width, terms.from)) {
@@ -124,7 +124,7 @@ void head_norms_backward(Stream& stream, const HeadNormsBackward& a) {
 
 void head_norms_backward_weight(Stream& stream, const HeadNormsWeight& a) {
   as_element(a.x.type, [&]<class E>(E of) {
-    constexpr int kPack = kElementsPerLoad<E>;
+    constexpr int kPack = kLoadElements<typename E::Storage>;
     const HeadNormTerms<E> terms{data_as(a.x, of),
                                  data_as(a.gradient, of),
                                  a.rstd,

@@ -249,21 +249,30 @@ TEST_P(BackendOnGpu, LinearUsesTheBiasOfEachCall) {
 }
 
 TEST_P(BackendOnGpu, ElementwiseLayers) {
-  const int64_t count = 4099;
-  Array x = random(count, type(), 6), y = zeros(count, type()), g = random(count, type());
-  Array gate = random(count, type(), 6), up = random(count, type()), both = zeros(count, type());
-  Array wide = random(count), narrow = zeros(count, type());
-  const auto run = [&](Backend& loops, auto values) {
-    loops.gelu_forward(values(y), values(x), count);
-    loops.gelu_backward(values(g), values(x), count);
-    loops.gated_forward(values(both), {values(gate), values(up), count});
-    loops.gated_backward(values(both), {values(gate), values(up), count});
-    loops.convert(values(narrow), values(wide), count);
+  struct Case {
+    int64_t count, offset, input_offset;
   };
-  run(*host_, [](Array& a) { return a.host(); });
-  run(*gpu_, [](Array& a) { return a.gpu(); });
-  for (Array* array : {&y, &g, &both, &gate, &up}) EXPECT_TRUE(array->alike());
-  EXPECT_TRUE(narrow.alike(0));
+  // Aligned arrays, arrays with 7 elements before the first pack of 16 bits, and arrays without common packs.
+  for (const Case& c : {Case{4099, 0, 0}, Case{4099, 1, 1}, Case{515, 0, 4}, Case{515, 3, 0}, Case{5, 1, 1}}) {
+    SCOPED_TRACE(testing::Message() << c.count << " elements from " << c.offset << " and " << c.input_offset << " on");
+    const int64_t all = c.count + 8;  // the layers must not change the elements before and after their own
+    Array x = random(all, type(), 6), y = random(all, type()), g = random(all, type());
+    Array gate = random(all, type(), 6), up = random(all, type()), both = random(all, type());
+    Array wide = random(all), narrow = random(all, type());
+    const auto run = [&](Backend& loops, auto values) {
+      const auto own = [&](Array& a) { return values(a).from(c.offset); };
+      const auto input = [&](Array& a) { return values(a).from(c.input_offset); };
+      loops.gelu_forward(own(y), input(x), c.count);
+      loops.gelu_backward(own(g), input(x), c.count);
+      loops.gated_forward(own(both), {input(gate), own(up), c.count});
+      loops.gated_backward(own(both), {input(gate), own(up), c.count});
+      loops.convert(own(narrow), input(wide), c.count);
+    };
+    run(*host_, [](Array& a) { return a.host(); });
+    run(*gpu_, [](Array& a) { return a.gpu(); });
+    for (Array* array : {&y, &g, &both, &gate, &up}) EXPECT_TRUE(array->alike());
+    EXPECT_TRUE(narrow.alike(0));
+  }
 }
 
 TEST_P(BackendOnGpu, RotaryPositions) {
