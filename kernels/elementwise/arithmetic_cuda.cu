@@ -72,9 +72,14 @@ void copy(Stream& stream, void* to, const void* from, int64_t size_bytes) {
 }
 
 void fill(Stream& stream, void* to, DType dtype, float value, int64_t count) {
-  const uint64_t pattern = fill_pattern(dtype, value);
+  if (count <= 0) return;
+  const uint64_t pattern = fill_pattern(dtype, value), byte = pattern & 0xff;
+  if (pattern == byte * 0x0101010101010101u) {
+    const cudaStream_t queue = cuda_stream(stream);
+    const auto size_bytes = static_cast<std::size_t>(count * element_bytes(dtype));
+    return check(cudaMemsetAsync(to, static_cast<int>(byte), size_bytes, queue), "filling GPU memory");
+  }
   switch (element_bytes(dtype)) {
-    case 1: return fill_with<uint8_t>(stream, to, pattern, count);
     case 2: return fill_with<uint16_t>(stream, to, pattern, count);
     case 4: return fill_with<uint32_t>(stream, to, pattern, count);
     default: return fill_with<uint64_t>(stream, to, pattern, count);

@@ -75,6 +75,22 @@ TEST_F(WorkGraphTest, RunsInEachLaunchAndNotInTheCapture) {
   EXPECT_EQ(value(2), 100 + 11 + 21 + 31);
 }
 
+/// A fill with 0 is not a kernel.
+TEST_F(WorkGraphTest, FillsWithZeroInEachLaunch) {
+  fill(*compute_, 0, 5);
+  fill(*compute_, 1, 10);
+  WorkCapture capture(*compute_);
+  fill(*compute_, 0, 0);
+  add(*compute_, 0, 1);
+  const auto graph = capture.end();
+  EXPECT_EQ(value(0), 5);
+  for (int launch = 1; launch <= 2; ++launch) {
+    graph->launch(*compute_);
+    EXPECT_EQ(value(0), 10) << "launch " << launch;
+    fill(*compute_, 0, 7);
+  }
+}
+
 /// Launches are ordered with other work of the stream.
 TEST_F(WorkGraphTest, ReadsWhatEarlierWorkOfTheStreamWrites) {
   fill(*compute_, 0, 0);

@@ -17,17 +17,20 @@ namespace {
 TEST_P(EveryDevice, FillsAndCopiesLikeThePlainLoops) {
   for (const DType dtype :
        {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kFloat64, DType::kInt16, DType::kUInt8}) {
-    for_shapes([&](int64_t count, int64_t misaligned) {
-      Elements filled(dtype, count, misaligned), copied(dtype, count, misaligned), expected(dtype, count);
-      plain().fill(expected.data(), dtype, 5.0f, count);
-      DeviceArray a(*device_, stream(), filled), b(*device_, stream(), copied);
-      kernels().fill(stream(), a.data(), dtype, 5.0f, count);
-      kernels().copy(stream(), b.data(), a.data(), filled.size_bytes());
-      a.fetch();
-      b.fetch();
-      EXPECT_TRUE(same_bytes(filled, expected)) << name(dtype) << " " << count;
-      EXPECT_TRUE(same_bytes(copied, expected)) << name(dtype) << " " << count;
-    });
+    // All bytes of 0 are equal in every type, and those of 257 in int16. Those of -0 differ in floating-point types.
+    for (const float value : {5.0f, 0.0f, -0.0f, 257.0f}) {
+      for_shapes([&](int64_t count, int64_t misaligned) {
+        Elements filled(dtype, count, misaligned), copied(dtype, count, misaligned), expected(dtype, count);
+        plain().fill(expected.data(), dtype, value, count);
+        DeviceArray a(*device_, stream(), filled), b(*device_, stream(), copied);
+        kernels().fill(stream(), a.data(), dtype, value, count);
+        kernels().copy(stream(), b.data(), a.data(), filled.size_bytes());
+        a.fetch();
+        b.fetch();
+        EXPECT_TRUE(same_bytes(filled, expected)) << name(dtype) << " " << count << " " << value;
+        EXPECT_TRUE(same_bytes(copied, expected)) << name(dtype) << " " << count << " " << value;
+      });
+    }
   }
 }
 
