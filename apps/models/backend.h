@@ -95,8 +95,6 @@ class Backend {
   virtual int64_t attention_scratch_elements(const AttentionShape& shape, DType type) const = 0;
   virtual int64_t product_scratch_elements(DType operands, DType result) const = 0;
   virtual LogitTiles logit_tiles(DType compute) const = 0;
-  /// The type of AttentionBackward::from.
-  virtual DType attention_gradient_type(DType compute) const = 0;
   /// The size of LayerScratch for the gradients of an embedding and of a norm's weight and bias. 0 on hosts.
   virtual int64_t row_sum_scratch_elements(int64_t rows, int64_t width) const = 0;
 };

@@ -108,10 +108,10 @@ void Gpt2::backward_attention(const Gpt2Block& w, const Gpt2Block& g) {
   const BlockData& d = block_data_;
   const ConstValues from = gradient_for_products(d.attention_gradient, "attention output gradient");
   linear_backward_weights(proj, a.attention, from, g.attn_proj_weight, g.attn_proj_bias);
-  linear_backward_input(proj, from, attended_gradient());
+  linear_backward_input(proj, from, normed_gradient_);
   if (in_input_part()) {
     backend_.attention_backward(
-        {s, a.qkv, a.attention, a.log_sums, attended_gradient(), d.qkv_gradient, attention_scratch_});
+        {s, a.qkv, a.attention, a.log_sums, normed_gradient_, d.qkv_gradient, attention_scratch_});
   }
   const ConstValues normed = normed_for_products(norm_1(w), d.normed_1, "attention input again");
   linear_backward_weights(attn, normed, d.qkv_gradient, g.attn_weight, g.attn_bias);

@@ -130,9 +130,9 @@ void Llama::backward_attention(const LlamaBlock& w, const LlamaBlock& g) {
   const BlockData& d = block_data_;
   const ConstValues from = gradient_for_products(d.attention_gradient, "attention output gradient");
   linear_backward_weights(out, a.attention, from, g.o_proj, g.o_bias);
-  linear_backward_input(out, from, attended_gradient());
+  linear_backward_input(out, from, normed_gradient_);
   if (in_input_part()) {
-    backend_.attention_backward({attention_shape(), queries_and_keys(w), a.attention, a.log_sums, attended_gradient(),
+    backend_.attention_backward({attention_shape(), queries_and_keys(w), a.attention, a.log_sums, normed_gradient_,
                                  d.qkv_gradient, attention_scratch_});
     apply_rotary(d.qkv_gradient, true);
   }

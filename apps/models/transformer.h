@@ -238,8 +238,6 @@ class Transformer : public Model {
   /// Returns the address to which linear_backward_input() writes this rank's part of the gradient of a norm's output.
   /// sum_norm_gradient() then adds the parts of all ranks, and writes the sum to `to`.
   float* partial_norm_gradient(float* to) const { return options_.tensor.ranks == 1 ? to : normed_gradient_; }
-  /// The gradient of the output of attention.
-  Values attended_gradient() const { return {normed_gradient_, backend_.attention_gradient_type(options_.compute)}; }
   /// Adds the gradient of the norm's output over the tensor group, and writes this rank's rows to `to`.
   void sum_norm_gradient(float* to, const char* sum);
   /// Copies the parameters of the norms to block_data_, because the weights part recomputes the norms' outputs.

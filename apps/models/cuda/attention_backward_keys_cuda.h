@@ -1,6 +1,6 @@
 #pragma once
 // The gradients of keys and values in attention on tensor cores: see attention_tiles_cuda.h. AttentionBackward::scratch
-// holds the deltas that sum_deltas() computes. Use it in *.cu files only.
+// holds the deltas, and `from` the rounded gradients, of sum_deltas_and_round(). Use it in *.cu files only.
 
 #include "apps/models/cuda/attention_products_cuda.h"
 
@@ -31,7 +31,8 @@ class KeyBlock {
         first_(static_cast<int>(blockIdx.x) % tile_count<kKeys>(s_) * kKeys),
         first_head_(static_cast<int>(blockIdx.x) / tile_count<kKeys>(s_) * group()),
         queries_from_(loader<kQueries>(a.qkv.data, HeadOffsets(s_, first_head_).query(s_, first_), s_.stride())),
-        outputs_from_(loader<kQueries>(a.from.data, HeadOffsets(s_, first_head_).output(s_, first_), s_.width())),
+        outputs_from_(loader<kQueries>(a.from, HeadOffsets(s_, first_head_).rounded_gradient(s_, first_),
+                                       HeadOffsets::rounded_stride(s_))),
         row_values_from_((thread() < kQueries ? a.log_sums : a.scratch) + first_head_ * s_.sequence + first_) {}
 
   __device__ void start_keys(const void* qkv) const {
@@ -52,7 +53,7 @@ class KeyBlock {
   /// Moves the place from which start_queries() loads by a number of heads and rows.
   __device__ void move(int heads, int rows) {
     queries_from_ = queries_from_.moved(heads * s_.head_width + rows * s_.stride());
-    outputs_from_ = outputs_from_.moved(heads * s_.head_width + rows * s_.width());
+    outputs_from_ = outputs_from_.moved(heads * s_.head_width + rows * HeadOffsets::rounded_stride(s_));
     row_values_from_ += heads * s_.sequence + rows;
   }
 

@@ -1,6 +1,6 @@
 #pragma once
 // The gradients of queries in attention on tensor cores: see attention_tiles_cuda.h. AttentionBackward::scratch holds
-// the deltas that sum_deltas() computes. Use it in *.cu files only.
+// the deltas, and `from` the rounded gradients, of sum_deltas_and_round(). Use it in *.cu files only.
 
 #include "apps/models/cuda/attention_query_block_cuda.h"
 
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kTileThreads, 2)
   const HeadOffsets at(s, block.head());
   int key = block.first_key();
   block.start_own(0, a.qkv.data, at.query(s, block.first_query()), s.stride());
-  block.start_own(1, a.from.data, at.output(s, block.first_query()), s.width());
+  block.start_own(1, a.from, at.rounded_gradient(s, block.first_query()), HeadOffsets::rounded_stride(s));
   block.start_keys(key, 0);
   QueryGradients<E, kWidth> gradients(a, block);
   wait_for_copies();

@@ -56,13 +56,9 @@ void backward_of_tiles(Stream& stream, const AttentionBackward& a) {
   using Queries = BackwardQueriesTiles<kWidth>;
   using Keys = BackwardKeysTiles<kWidth>;
   const AttentionShape& s = a.shape;
-  const bool aligned = aligned_to_packs(s, a.qkv.data, a.output.data, a.from.data, a.to.data);
-  if (aligned) {
-    start_kernel(stream, "attention deltas", launch_grid(s.batch * s.heads * s.sequence * kDeltaLanes<kWidth>),
-                 sum_deltas_of_packs<E, kWidth>, a);
-  } else {
-    start_kernel(stream, "attention deltas", row_grid(s), sum_deltas<E>, a);
-  }
+  const bool aligned = aligned_to_packs(s, a.qkv.data, a.from, a.to.data);
+  start_kernel(stream, "attention deltas", launch_grid(s.batch * s.sequence * kLanesPerWarp),
+               sum_deltas_and_round<E, kWidth>, a);
   start_kernel(stream, "attention queries", tile_grid<Queries::kQueries>(s, s.heads, Queries::kSharedBytes),
                attend_tiles_backward_queries<E, kWidth>, a, aligned);
   start_kernel(stream, "attention keys", tile_grid<Keys::kKeys>(s, s.kv_heads, Keys::kSharedBytes),

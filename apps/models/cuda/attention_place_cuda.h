@@ -27,6 +27,11 @@ struct HeadOffsets {
   __device__ int64_t output(const AttentionShape& s, int64_t row) const {
     return (first_row + row) * s.width() + own_head * s.head_width;
   }
+  /// The offset in the gradient of the output, after sum_deltas_and_round() has rounded it to 16 bits in place.
+  __device__ int64_t rounded_gradient(const AttentionShape& s, int64_t row) const {
+    return (first_row + row) * rounded_stride(s) + own_head * s.head_width;
+  }
+  __device__ static int64_t rounded_stride(const AttentionShape& s) { return 2 * s.width(); }
 };
 
 }  // namespace aliquot::cuda

@@ -80,6 +80,21 @@ __global__ void attend_rows(const AttentionForward a) {
   }
 }
 
+/// Stores dot(output, gradient of the output) of each query in `scratch`. Each query has one warp.
+template <class E>
+__global__ void sum_deltas(const AttentionBackward a) {
+  const AttentionShape& s = a.shape;
+  const auto* output = static_cast<const typename E::Storage*>(a.output.data);
+  for (int64_t i = launch_warp(); i < s.batch * s.heads * s.sequence; i += launch_warp_stride()) {
+    const int64_t row = HeadOffsets(s, i / s.sequence).output(s, i % s.sequence);
+    float sum = 0.0f;
+    for (int64_t c = warp_lane(); c < s.head_width; c += kLanesPerWarp)
+      sum += E::load(output[row + c]) * a.from[row + c];
+    sum = sum_of_lanes(sum);
+    if (warp_lane() == 0) a.scratch[i] = sum;
+  }
+}
+
 /// Computes the gradients of queries.
 template <class E>
 __global__ void attend_rows_backward_queries(const AttentionBackward a) {
@@ -89,14 +104,14 @@ __global__ void attend_rows_backward_queries(const AttentionBackward a) {
     const HeadOffsets at(s, i / s.sequence);
     const int64_t query = i % s.sequence;
     const typename E::Storage* q = qkv + at.query(s, query);
-    const auto* from = static_cast<const typename E::Storage*>(a.from.data) + at.output(s, query);
+    const float* from = a.from + at.output(s, query);
     WarpRow sum;
     for (int64_t first = s.first_key(query); first <= query; first += kLanesPerWarp) {
       const int64_t key = first + warp_lane();
       float gradient = 0.0f;
       if (key <= query) {
         const float score = dot<E, E>(q, qkv + at.key(s, key), s.head_width) * score_scale(s);
-        const float of_value = dot<E, E>(from, qkv + at.value(s, key), s.head_width);
+        const float of_value = dot<Fp32Element, E>(from, qkv + at.value(s, key), s.head_width);
         gradient = expf(score - a.log_sums[i]) * (of_value - a.scratch[i]);
       }
       for (int j = 0; j < kLanesPerWarp; ++j) {
@@ -114,7 +129,6 @@ template <class E>
 __global__ void attend_rows_backward_keys(const AttentionBackward a) {
   const AttentionShape& s = a.shape;
   const auto* qkv = static_cast<const typename E::Storage*>(a.qkv.data);
-  const auto* from = static_cast<const typename E::Storage*>(a.from.data);
   const int64_t group = s.heads / s.kv_heads;
   for (int64_t i = launch_warp(); i < s.batch * s.kv_heads * s.sequence; i += launch_warp_stride()) {
     const int64_t key = i % s.sequence, first_head = i / s.sequence * group, end = s.end_query(key);
@@ -129,13 +143,13 @@ __global__ void attend_rows_backward_keys(const AttentionBackward a) {
           const int64_t place = head * s.sequence + query;
           const float score = dot<E, E>(qkv + at.query(s, query), qkv + at.key(s, key), s.head_width) * score_scale(s);
           probability = expf(score - a.log_sums[place]);
-          const float of_this = dot<E, E>(from + at.output(s, query), qkv + at.value(s, key), s.head_width);
+          const float of_this = dot<Fp32Element, E>(a.from + at.output(s, query), qkv + at.value(s, key), s.head_width);
           gradient = probability * (of_this - a.scratch[place]);
         }
         for (int j = 0; j < kLanesPerWarp; ++j) {
           const float p = __shfl_sync(0xffffffffu, probability, j), g = __shfl_sync(0xffffffffu, gradient, j);
           if (first + j >= end) continue;
-          of_value.add<E>(p, from + at.output(s, first + j), s.head_width);
+          of_value.add<Fp32Element>(p, a.from + at.output(s, first + j), s.head_width);
           of_key.add<E>(g, qkv + at.query(s, first + j), s.head_width);
         }
       }

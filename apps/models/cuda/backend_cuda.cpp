@@ -231,7 +231,6 @@ class CudaBackend final : public Backend {
     return kGpuProductScratchBytes / element_bytes(DType::kFloat32);
   }
   LogitTiles logit_tiles(DType compute) const override { return gpu_logit_tiles(compute); }
-  DType attention_gradient_type(DType compute) const override { return compute; }
   int64_t row_sum_scratch_elements(int64_t rows, int64_t width) const override {
     return gpu_row_sum_scratch_elements(rows, width);
   }

@@ -205,7 +205,7 @@ void backward_group(const AttentionBackward& a, const Group& group, const Attent
     const Values to = a.to.from(group.queries(s, head));
     one.queries = readable(s, a.qkv.from(group.queries(s, head)), scratch.queries);
     one.d_queries = writable(s, to, scratch.d_queries);
-    one.from = a.from.fp32() + group.output(s, head);
+    one.from = a.from + group.output(s, head);
     one.output = a.output.from(group.output(s, head));
     one.log_sums = a.log_sums + group.log_sums(s, head);
     one.is_first = head == group.first_head;

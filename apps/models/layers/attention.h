@@ -70,8 +70,8 @@ struct AttentionBackward {
   AttentionShape shape;
   ConstValues qkv, output;
   const float* log_sums = nullptr;
-  ConstValues from;  // gradient of the output: fp32 on hosts, and the type of qkv on GPUs
-  Values to;         // gradient of qkv, with the type of qkv
+  float* from = nullptr;  // gradient of the output; GPUs overwrite it
+  Values to;              // gradient of qkv, with the type of qkv
   float* scratch = nullptr;
 };
 void attention_backward(ThreadPool& pool, const AttentionBackward& a);

@@ -106,7 +106,6 @@ class HostBackend : public Backend {
     return threads_ * aliquot::product_scratch_elements(operands, result, selected_bf16_product_method());
   }
   LogitTiles logit_tiles(DType compute) const override { return {.in_fp32 = compute != DType::kFloat32}; }
-  DType attention_gradient_type(DType) const override { return DType::kFloat32; }
   int64_t row_sum_scratch_elements(int64_t, int64_t) const override { return 0; }
 
  private:

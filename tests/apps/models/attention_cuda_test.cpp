@@ -47,32 +47,33 @@ class AttentionOnGpu : public testing::TestWithParam<DType> {
     const AttentionShape shape{2, c.sequence, c.heads, c.head_width, c.kv_heads, c.window};
     const int64_t rows = shape.batch * shape.sequence;
     Array qkv = random(rows * shape.stride() + shift, type(), 2), to = zeros(rows * shape.width() + shift, type());
-    Array log_sums = zeros(rows * shape.heads), from = random(rows * shape.width() + shift, type());
+    Array log_sums = zeros(rows * shape.heads), from = random(rows * shape.width() + shift);
     Array d_qkv = random(rows * shape.stride() + shift, type());
     Array scratch = zeros(
         std::max(host_->attention_scratch_elements(shape, type()), gpu_->attention_scratch_elements(shape, type())));
-    const std::vector<double> rounded = from.on_host();
-    Array host_from(*device_, *stream_, {rounded.begin(), rounded.end()});
-    const auto run = [&](Backend& loops, ConstValues gradient, auto at, auto values) {
+    const auto run = [&](Backend& loops, float* gradient, auto at, auto values) {
       const auto shifted = [&](Array& array) { return values(array).from(shift); };
       loops.attention_forward({shape, shifted(qkv), shifted(to), at(log_sums), at(scratch)});
       loops.attention_backward(
-          {shape, shifted(qkv), shifted(to), at(log_sums), gradient.from(shift), shifted(d_qkv), at(scratch)});
+          {shape, shifted(qkv), shifted(to), at(log_sums), gradient + shift, shifted(d_qkv), at(scratch)});
     };
-    const auto run_on_gpu = [&] {
+    const auto run_on_gpu = [&](Array& gradient) {
       run(
-          *gpu_, from.gpu(), [](Array& a) { return a.gpu_as<float>(); }, [](Array& a) { return a.gpu(); });
+          *gpu_, gradient.gpu_as<float>(), [](Array& a) { return a.gpu_as<float>(); },
+          [](Array& a) { return a.gpu(); });
     };
+    const std::vector<double> gradients = from.on_host();
+    Array from_again(*device_, *stream_, {gradients.begin(), gradients.end()});  // a GPU overwrites the gradient
     run(
-        *host_, host_from.host(), [](Array& a) { return a.host_as<float>(); }, [](Array& a) { return a.host(); });
-    run_on_gpu();
+        *host_, from.host_as<float>(), [](Array& a) { return a.host_as<float>(); }, [](Array& a) { return a.host(); });
+    run_on_gpu(from);
     // For tensor cores, probabilities and gradients of scores are rounded to 16 bits.
     EXPECT_TRUE(to.alike());
     EXPECT_TRUE(log_sums.alike(1e-5));
     EXPECT_TRUE(d_qkv.alike(type() == DType::kFloat32 ? 1e-5 : 2 * rounding_tolerance(type())));
     if (!twice) return;
     const std::vector<double> first[] = {to.on_gpu(), log_sums.on_gpu(), d_qkv.on_gpu()};
-    run_on_gpu();
+    run_on_gpu(from_again);
     const std::vector<double> second[] = {to.on_gpu(), log_sums.on_gpu(), d_qkv.on_gpu()};
     EXPECT_TRUE(std::ranges::equal(first, second)) << "the bits of two runs differ";
   }
@@ -160,12 +161,12 @@ TEST_P(AttentionOnGpu, SkipsKeysOutsideTheWindow) {
     std::vector<float> values = random_.floats(shape.sequence * shape.stride());
     std::fill(values.begin(), values.begin() + 64 * shape.stride(), std::numeric_limits<float>::quiet_NaN());
     Array qkv(*device_, *stream_, values, type()), to = zeros(shape.sequence * shape.width(), type());
-    Array log_sums = zeros(shape.sequence * shape.heads), from = random(shape.sequence * shape.width(), type());
+    Array log_sums = zeros(shape.sequence * shape.heads), from = random(shape.sequence * shape.width());
     Array d_qkv = zeros(shape.sequence * shape.stride(), type());
     Array scratch = zeros(gpu_->attention_scratch_elements(shape, type()));
     gpu_->attention_forward({shape, qkv.gpu(), to.gpu(), log_sums.gpu_as<float>(), scratch.gpu_as<float>()});
-    gpu_->attention_backward(
-        {shape, qkv.gpu(), to.gpu(), log_sums.gpu_as<float>(), from.gpu(), d_qkv.gpu(), scratch.gpu_as<float>()});
+    gpu_->attention_backward({shape, qkv.gpu(), to.gpu(), log_sums.gpu_as<float>(), from.gpu_as<float>(), d_qkv.gpu(),
+                              scratch.gpu_as<float>()});
     // The tile of queries from 128 on attends to keys from 128 - 64 on.
     for (Array* array : {&to, &d_qkv}) {
       const std::vector<double> found = array->on_gpu();
