@@ -102,8 +102,9 @@ def backward(step, s):
     step.transfer("norm backward", 2 * s.layers + 1, 4 * stream)
     step.transfer("norm weights", 2 * s.layers + 1, 2 * stream)
     step.product("attention output gradients", s.layers, (s.width, s.rows, s.width), 2 * narrow + gradient)
-    step.product("attention output input", s.layers, (s.rows, s.width, s.width), 2 * narrow + matrix)
-    step.transfer("attention deltas", s.layers, 2 * narrow)
+    step.product("attention output input", s.layers, (s.rows, s.width, s.width), narrow + matrix + stream)
+    # Reads the fp32 gradient and the output, and writes the rounded gradient.
+    step.transfer("attention deltas", s.layers, stream + 2 * narrow)
     scores = 2.0 * s.rows * s.sequence * s.width
     # Two kernels multiply seven times where forward multiplies twice.
     step.add("attention backward", s.layers, 11 * narrow, 3.5 * scores, step.rates.attention)
