@@ -95,6 +95,8 @@ CudaDevice::CudaDevice(int ordinal) : ordinal_(ordinal) {
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, ordinal), fmt::format("querying the properties of GPU {}", ordinal));
   name_ = properties.name;
+  capability_ = 10 * properties.major + properties.minor;
+  block_shared_bytes_ = static_cast<int64_t>(properties.sharedMemPerBlockOptin);
   for (const char byte : properties.uuid.bytes) uuid_ += fmt::format("{:02x}", static_cast<unsigned char>(byte));
   check(cudaDeviceGetStreamPriorityRange(&least_priority_, &greatest_priority_), "querying stream priorities");
   load_kernel_modules();

@@ -106,6 +106,10 @@ class CudaDevice final : public Device {
   const Kernels& kernels() const override { return cuda_kernels(); }
 
   int ordinal() const { return ordinal_; }
+  /// The compute capability: 90 for H100 and H200.
+  int capability() const { return capability_; }
+  /// The most bytes of shared memory that a thread block may use.
+  int64_t block_shared_bytes() const { return block_shared_bytes_; }
   /// The name of the GPU's model, such as "NVIDIA H200".
   const std::string& model_name() const { return name_; }
   /// The UUID of the GPU, as hexadecimal digits. If MIG divides a GPU, each part has its own UUID.
@@ -151,7 +155,8 @@ class CudaDevice final : public Device {
  private:
   int priority(Lane lane) const;
 
-  int ordinal_;
+  int ordinal_, capability_ = 0;
+  int64_t block_shared_bytes_ = 0;
   int least_priority_ = 0, greatest_priority_ = 0;
   int64_t start_bytes_ = 0, nccl_bytes_ = 0;  // see GpuMemoryUse
   std::string name_, uuid_;

@@ -1,4 +1,5 @@
 // Selects the attention kernels for a shape.
+#include <algorithm>
 #include <string>
 
 #include "apps/models/cuda/attention_backward_keys_cuda.h"
@@ -7,6 +8,7 @@
 #include "apps/models/cuda/attention_deltas_cuda.h"
 #include "apps/models/cuda/attention_forward_cuda.h"
 #include "apps/models/cuda/attention_rows_cuda.h"
+#include "kernels/device/device_cuda.h"
 #include "kernels/system/error.h"
 
 namespace aliquot::cuda {
@@ -14,8 +16,6 @@ namespace {
 
 /// The widest head for which tiles fit in shared memory and sums fit in registers.
 constexpr int64_t kWidestTile = 128;
-
-bool uses_tiles(const AttentionShape& s, DType type) { return type != DType::kFloat32 && s.head_width <= kWidestTile; }
 
 void require_supported_head_width(const AttentionShape& s) {
   if (s.head_width <= kWidestHead) return;
@@ -35,6 +35,24 @@ void as_tiles(DType type, int64_t head_width, Body&& body) {
   };
   if (type == DType::kFloat16) return by_width(Fp16Element{});
   by_width(Bf16Element{});
+}
+
+/// The largest shared memory of a thread block of the kernels for a width, forward and backward.
+template <int kWidth>
+constexpr unsigned most_shared_bytes() {
+  return std::max({ForwardTiles<kWidth>::kSharedBytes, BackwardQueriesTiles<kWidth>::kSharedBytes,
+                   BackwardKeysTiles<kWidth>::kSharedBytes});
+}
+
+/// Whether forward and backward use tensor cores. Some GPUs, such as those of compute capability 8.6, have too little
+/// shared memory for wide heads.
+bool uses_tiles(Stream& stream, const AttentionShape& s, DType type) {
+  if (type == DType::kFloat32 || s.head_width > kWidestTile) return false;
+  bool fits = false;
+  as_tiles(type, s.head_width, [&](auto, auto width) {
+    fits = most_shared_bytes<width.value>() <= cuda_device(stream).block_shared_bytes();
+  });
+  return fits;
 }
 
 /// Whether all rows of heads begin and end at multiples of 16 bytes.
@@ -75,7 +93,7 @@ void attention_forward(Stream& stream, const AttentionForward& a) {
       start_kernel(stream, "attention", launch_grid(s.heads * s.sequence * kLanesPerWarp), attend_cached_rows<E>, a);
     });
   }
-  if (!uses_tiles(s, a.qkv.type)) {
+  if (!uses_tiles(stream, s, a.qkv.type)) {
     return as_element(a.qkv.type,
                       [&]<class E>(E) { start_kernel(stream, "attention", row_grid(s), attend_rows<E>, a); });
   }
@@ -89,7 +107,7 @@ void attention_forward(Stream& stream, const AttentionForward& a) {
 void attention_backward(Stream& stream, const AttentionBackward& a) {
   const AttentionShape& s = a.shape;
   require_supported_head_width(s);
-  if (uses_tiles(s, a.qkv.type)) {
+  if (uses_tiles(stream, s, a.qkv.type)) {
     return as_tiles(a.qkv.type, s.head_width,
                     [&]<class E>(E, auto width) { backward_of_tiles<E, width.value>(stream, a); });
   }

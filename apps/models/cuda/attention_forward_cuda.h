@@ -22,7 +22,7 @@ struct RunningSoftmax {
       for (int i = 0; i < 4; ++i) now[i / 2] = fmaxf(now[i / 2], of[i]);
     }
     for (int half = 0; half < 2; ++half) {
-      now[half] = max_of_lanes<kRowLanes>(now[half]);
+      now[half] = max_of_lanes<kLanesOfRow>(now[half]);
       // With a window, all keys so far can be masked. Their scores are -infinity, and any finite shift serves.
       shift[half] = now[half] == -INFINITY ? 0.0f : -scale * now[half];
       before[half] = approximate_exp2(fmaf(most[half], scale, shift[half]));
@@ -67,10 +67,10 @@ struct WarpOutputs {
     RowFactors<kStrips> factors;
     for (int strip = 0; strip < kStrips; ++strip) {
       for (int half = 0; half < 2; ++half) {
-        const float total = sum_of_lanes<kRowLanes>(softmax[strip].total[half]);
+        const float total = sum_of_lanes<kLanesOfRow>(softmax[strip].total[half]);
         factors[strip][half] = 1.0f / total;
         const int row = strip * kStripRows + row_in_strip(2 * half);
-        if (warp_lane() % kRowLanes == 0 && row < count)
+        if (warp_lane() % kLanesOfRow == 0 && row < count)
           log_sums[row] = fmaf(softmax[strip].most[half], scale, logf(total));
       }
     }

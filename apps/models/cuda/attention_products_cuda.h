@@ -17,7 +17,7 @@ __device__ inline int row_in_strip(int i) { return warp_lane() / 4 + i / 2 * 8; 
 __device__ inline int column_of(int n, int i) { return 8 * n + 2 * (warp_lane() % 4) + i % 2; }
 
 /// The number of lanes that share a row of a product.
-inline constexpr int kRowLanes = 4;
+inline constexpr int kLanesOfRow = 4;
 
 /// The left operand of products: a warp's rows of a tile.
 template <int kWidth, int kStrips>

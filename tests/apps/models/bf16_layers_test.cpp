@@ -172,7 +172,7 @@ TEST_P(Bf16Layers, Attention) {
   const AttentionShape shape{2, 70, 3, 5, 3};
   const int64_t rows = shape.batch * shape.sequence;
   const Bf16 qkv = bf16(rows * shape.stride(), 2);
-  const auto from = random_.floats(rows * shape.width());
+  auto from = random_.floats(rows * shape.width());
   auto y = zeros<uint16_t>(rows * shape.width()), d_qkv = zeros<uint16_t>(rows * shape.stride());
   auto log_sums = zeros<float>(rows * shape.heads);
   auto scratch = zeros<float>(pool_.thread_count() * attention_scratch_elements(shape, DType::kBFloat16));

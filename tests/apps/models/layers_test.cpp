@@ -201,7 +201,8 @@ TEST_P(AttentionWindows, AttentionMatchesFiniteDifferences) {
   // Two strips of queries. No extent is a multiple of the SIMD width.
   const AttentionShape shape{2, 70, 3, 5, 3, window};
   const int64_t rows = shape.batch * shape.sequence;
-  const auto qkv = random_.floats(rows * shape.stride(), 2), from = random_.floats(rows * shape.width());
+  const auto qkv = random_.floats(rows * shape.stride(), 2);
+  auto from = random_.floats(rows * shape.width());
   auto y = zeros(rows * shape.width()), log_sums = zeros(rows * shape.heads),
        d_qkv = random_.floats(rows * shape.stride());
   auto scratch = zeros(pool_.thread_count() * attention_scratch_elements(shape, DType::kFloat32));
@@ -231,7 +232,7 @@ TEST_P(AttentionWindows, KeysOutsideTheWindowAreSkipped) {
   const int64_t window = std::get<1>(GetParam()), sequence = 300, hidden = 100;
   const AttentionShape shape{1, sequence, 2, 4, 1, window};
   auto qkv = random_.floats(sequence * shape.stride(), 2);
-  const auto from = random_.floats(sequence * shape.width());
+  auto from = random_.floats(sequence * shape.width());
   auto log_sums = zeros(sequence * shape.heads),
        scratch = zeros(pool_.thread_count() * attention_scratch_elements(shape, DType::kFloat32));
   struct Results {

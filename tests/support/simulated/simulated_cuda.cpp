@@ -156,6 +156,9 @@ cudaError_t cudaDeviceSynchronize() {
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int gpu) {
   std::memset(properties->uuid.bytes, gpu + 1, sizeof(properties->uuid.bytes));
   std::snprintf(properties->name, sizeof(properties->name), "simulated");
+  properties->major = 9;
+  properties->minor = 0;
+  properties->sharedMemPerBlockOptin = 232448;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
