@@ -130,12 +130,15 @@ void Transformer::allocate_head(UseArenas& memory) {
   const bool rounds = backend_.logit_tiles(options_.compute).in_fp32;
   // If backward recomputes the logits, they need no memory between forward and backward.
   ActivationArena &kept = memory.kept, &scratch = memory.scratch;
-  loss_.logits = (loss.keep_logits ? kept : scratch).allocate(loss.logits_elements(), options_.compute);
+  const bool separates_leaves = fixed_leaves() && loss.keep_logits && loss.row_multiple != 0;
+  const int64_t logits =
+      separates_leaves ? std::ssize(leaves_) * largest_leaf_loss().logits_elements() : loss.logits_elements();
+  loss_.logits = (loss.keep_logits ? kept : scratch).allocate(logits, options_.compute);
   loss_.maxima = kept.allocate(rows());
   loss_.log_sums = kept.allocate(rows());
   loss_.scratch = scratch.allocate(2 * rows());
   loss_.tile = scratch.allocate(rounds ? rows() * loss.tile_entries() : 0);
-  const int64_t tiles = fixed_leaves() ? std::ssize(leaves_) * largest_leaf_tiles() : loss.tile_count();
+  const int64_t tiles = fixed_leaves() ? std::ssize(leaves_) * largest_leaf_loss().tile_count() : loss.tile_count();
   loss_.tile_maxima = kept.allocate(rounds ? rows() * tiles : 0);
   loss_.product_scratch = allocate_product_scratch(scratch);
   allocate_stream_leaves(scratch);
@@ -143,11 +146,11 @@ void Transformer::allocate_head(UseArenas& memory) {
   allocate_head_over_tensor(scratch);
 }
 
-/// The number of tiles of the leaf with the most entries.
-int64_t Transformer::largest_leaf_tiles() const {
-  LossShape leaf{.tile = backend_.logit_tiles(options_.compute).entries};
+/// The shape of the loss of the leaf with the most entries.
+LossShape Transformer::largest_leaf_loss() const {
+  LossShape leaf = loss_shape(largest_);
   leaf.entries = (shape_.vocabulary + kTensorLeaves - 1) / kTensorLeaves;
-  return leaf.tile_count();
+  return leaf;
 }
 
 int64_t Transformer::product_scratch_elements() const {
@@ -244,15 +247,17 @@ AttentionShape Transformer::attention_scratch_shape() const {
 }
 
 LossShape Transformer::loss_shape(const TensorPart& part) const {
-  // In 16 bits, rows begin at multiples of 128 bytes, so that GPUs load 16 bytes at a time.
+  // In 16 bits, rows begin at multiples of 128 bytes.
   const int64_t aligned = (part.entries + 63) / 64 * 64;
+  const LogitTiles tiles = backend_.logit_tiles(options_.compute);
   return {.rows = rows(),
           .width = shape_.width,
           .entries = part.entries,
           .keep_logits = options_.keep_logits,
           .first_entry = part.first_entry,
           .logit_stride = options_.compute == DType::kFloat32 ? part.entries : aligned,
-          .tile = backend_.logit_tiles(options_.compute).entries};
+          .tile = tiles.entries,
+          .row_multiple = tiles.row_multiple};
 }
 
 EmbeddingRows Transformer::embedding() const {

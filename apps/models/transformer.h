@@ -307,7 +307,7 @@ class Transformer : public Model {
     return norm_sums_ == nullptr ? nullptr : norm_sums_ + qk_sums_count_ + index * norm_elements();
   }
   void sum_norm_weights(const Norm& norm, const float* from);
-  int64_t largest_leaf_tiles() const;
+  LossShape largest_leaf_loss() const;
   LossForward loss_of_leaf(const LossForward& all, const TensorLeaf& leaf, int64_t index) const;
   void head_statistics_of_leaves(const LossForward& loss);
   void head_backward_of_leaves(const LossBackward& all);

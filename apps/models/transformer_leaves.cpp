@@ -161,14 +161,18 @@ std::vector<UseCollective> Transformer::position_collectives() const {
 }
 
 /// The part of the head that computes the logits of one leaf. Each leaf has its columns of the logits that forward
-/// keeps, and its own part of the maxima of their tiles.
+/// keeps, or memory of its own for them, and its own part of the maxima of their tiles.
 LossForward Transformer::loss_of_leaf(const LossForward& all, const TensorLeaf& leaf, int64_t index) const {
   LossForward part = all;
   part.shape.entries = leaf.entries.count;
   part.shape.first_entry = all.shape.first_entry + leaf.entries.first;
   part.table = all.table.from(leaf.entries.first * shape_.width);
-  if (all.shape.keep_logits) part.buffers.logits = all.buffers.logits.from(leaf.entries.first);
-  if (all.buffers.tile_maxima != nullptr) part.buffers.tile_maxima += index * rows() * largest_leaf_tiles();
+  if (all.shape.keep_logits) {
+    const bool separate = all.shape.row_multiple != 0;
+    const int64_t offset = separate ? index * largest_leaf_loss().logits_elements() : leaf.entries.first;
+    part.buffers.logits = all.buffers.logits.from(offset);
+  }
+  if (all.buffers.tile_maxima != nullptr) part.buffers.tile_maxima += index * rows() * largest_leaf_loss().tile_count();
   return part;
 }
 

@@ -25,7 +25,9 @@ inline int64_t gpu_attention_scratch_elements(const AttentionShape& shape) {
 /// In 16 bits, tiles have about as many bytes as a tile in fp32 and a rounded tile had on a host. Fewer tiles transfer
 /// the gradient of the hidden states less often.
 inline LogitTiles gpu_logit_tiles(DType compute) {
-  return {.entries = compute == DType::kFloat32 ? kLossTileEntries : int64_t{6400}};
+  constexpr int64_t kRowBytes = 128;
+  return {.entries = compute == DType::kFloat32 ? kLossTileEntries : int64_t{6400},
+          .row_multiple = kRowBytes / element_bytes(compute)};
 }
 
 }  // namespace aliquot

@@ -18,6 +18,9 @@ inline constexpr int64_t kLossTileEntries = 2096;
 struct LogitTiles {
   int64_t entries = kLossTileEntries;
   bool in_fp32 = false;
+  /// If not 0, each tile of kept logits is a separate matrix, whose rows begin at multiples of this many elements.
+  /// Products on a GPU then have the same strides, and so the same bits, whether logits are kept or computed again.
+  int64_t row_multiple = 0;
 };
 
 /// `rows` hidden states of `width` elements and an embedding table of `entries` x `width`. With a vocabulary that is
@@ -28,11 +31,23 @@ struct LossShape {
   int64_t first_entry = 0;
   int64_t logit_stride = 0;         // elements from one row of kept logits to the next; 0: entries
   int64_t tile = kLossTileEntries;  // entries in one tile
+  int64_t row_multiple = 0;         // see LogitTiles
 
   int64_t tile_entries() const { return entries < tile ? entries : tile; }
   int64_t tile_count() const { return (entries + tile - 1) / tile; }
-  int64_t logits_elements() const { return rows * (keep_logits ? stride() : tile_entries()); }
+  /// The elements from one row of a tile with `columns` entries to the next.
+  int64_t tile_stride(int64_t columns) const {
+    if (row_multiple != 0) return (columns + row_multiple - 1) / row_multiple * row_multiple;
+    return keep_logits ? stride() : columns;
+  }
   int64_t stride() const { return logit_stride == 0 ? entries : logit_stride; }
+  /// The memory of the logits, in elements of each row.
+  int64_t logits_per_row() const {
+    if (!keep_logits) return tile_stride(tile_entries());
+    if (row_multiple == 0) return stride();
+    return entries / tile * tile_stride(tile) + tile_stride(entries % tile);
+  }
+  int64_t logits_elements() const { return rows * logits_per_row(); }
 };
 
 struct LossBuffers {

@@ -14,8 +14,9 @@ namespace aliquot {
 inline LogitTile logit_tile(const LossShape& s, Values logits, int64_t tile) {
   const int64_t first = tile * s.tile;
   const int64_t columns = std::min(s.tile, s.entries - first);
-  if (s.keep_logits) return {logits.from(first), s.stride(), s.rows, columns, s.first_entry + first};
-  return {logits, columns, s.rows, columns, s.first_entry + first};
+  // The tiles of kept logits follow one another, or are columns of one matrix.
+  const int64_t offset = !s.keep_logits ? 0 : s.row_multiple == 0 ? first : tile * s.rows * s.tile_stride(s.tile);
+  return {logits.from(offset), s.tile_stride(columns), s.rows, columns, s.first_entry + first};
 }
 
 /// The index in the table of the tile's first element.
