@@ -71,6 +71,7 @@ def forward(step, s):
     matrix = BF16 * s.width**2
     step.transfer("embedding and positions", 2, narrow + 2 * stream)
     step.transfer("norm", 2 * s.layers + 1, stream + narrow)
+    step.transfer("conversion of biases", 2 * s.layers, BF16 * s.width)
     step.product("qkv", s.layers, (s.rows, s.width, 3 * s.width), 4 * narrow + 3 * matrix)
     scores = 2.0 * s.rows * s.sequence * s.width  # two products over half of the keys
     step.add("attention", s.layers, 4 * narrow, scores, step.rates.attention)
@@ -109,6 +110,8 @@ def backward(step, s):
     # Two kernels multiply seven times where forward multiplies twice.
     step.add("attention backward", s.layers, 11 * narrow, 3.5 * scores, step.rates.attention)
     step.product("qkv gradients", s.layers, (s.width, s.rows, 3 * s.width), 4 * narrow + 3 * gradient)
+    # The gradients of four biases.
+    step.transfer("column sums", 4 * s.layers, (5 * narrow + wide) / 4)
     step.product("qkv input", s.layers, (s.rows, 3 * s.width, s.width), 3 * narrow + 3 * matrix + stream)
     step.transfer("embedding backward", 2, stream + FP32 * s.sequence * s.width)
 

@@ -7,13 +7,17 @@
 #include "apps/train/train_settings.h"
 #include "apps/train/wrap.h"
 #include "kernels/device/host_stream.h"
+#include "kernels/gemm/product_choices.h"
 
 namespace aliquot {
 
 TrainContext::TrainContext(World& world, const TrainOptions& options)
     : world_(world), options_(options), stream_(world.device().make_stream(Lane::kCompute)) {
   if (on_gpu()) {
-    backend_ = make_cuda_backend(world.device(), options.products);
+    // Inference has many different numbers of rows, so it measures no products.
+    backend_ = make_cuda_backend(
+        world.device(),
+        {.fp32 = options.products, .choices_file = product_choices_file(), .measures = !options.frozen});
   } else {
     options_.world.threads_per_rank = as_host_stream(*stream_).pool().thread_count();
     backend_ = make_host_backend(as_host_stream(*stream_).pool());

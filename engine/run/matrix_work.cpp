@@ -12,7 +12,7 @@ MatrixWork::MatrixWork(const Plan& plan, const StepMemory& memory, Communicator&
       memory_(memory),
       ranks_(ranks),
       muon_(muon),
-      orthogonalizer_(make_orthogonalizer(device)),
+      orthogonalizer_(make_orthogonalizer(device, muon.products)),
       direction_offsets_(plan.flats.size()),
       matrices_offsets_(plan.matrix_groups.size()),
       collect_(plan.matrix_groups.size()),

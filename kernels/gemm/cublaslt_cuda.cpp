@@ -43,6 +43,7 @@ CublasLt load() {
   find(library, all.destroy_preference, "cublasLtMatmulPreferenceDestroy");
   find(library, all.set_preference, "cublasLtMatmulPreferenceSetAttribute");
   find(library, all.find_algorithm, "cublasLtMatmulAlgoGetHeuristic");
+  find(library, all.get_capability, "cublasLtMatmulAlgoCapGetAttribute");
   find(library, all.multiply, "cublasLtMatmul");
   return all;
 }

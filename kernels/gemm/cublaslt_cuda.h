@@ -21,6 +21,7 @@ struct CublasLt {
   decltype(&cublasLtMatmulPreferenceDestroy) destroy_preference;
   decltype(&cublasLtMatmulPreferenceSetAttribute) set_preference;
   decltype(&cublasLtMatmulAlgoGetHeuristic) find_algorithm;
+  decltype(&cublasLtMatmulAlgoCapGetAttribute) get_capability;
   decltype(&cublasLtMatmul) multiply;
 };
 

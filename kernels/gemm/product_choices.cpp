@@ -10,6 +10,7 @@
 #include <sys/file.h>
 
 #include "kernels/system/error.h"
+#include "kernels/system/log_message.h"
 
 namespace aliquot {
 namespace {
@@ -37,13 +38,22 @@ Line parse_line(const std::string& text) {
   return line;
 }
 
+using OwnedFile = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
+
+OwnedFile open_to_add(const std::string& file) { return {std::fopen(file.c_str(), "ae"), std::fclose}; }
+
 }  // namespace
 
-ProductChoices::ProductChoices(std::string file, std::string device)
+ProductChoices::ProductChoices(std::string file, std::string device, bool adds)
     : file_(std::move(file)), device_(std::move(device)) {
+  if (adds && open_to_add(file_) == nullptr)
+    throw UsageError(fmt::format("cannot write {}, the value of ALIQUOT_PRODUCT_CHOICES", file_));
+  read();
+}
+
+void ProductChoices::read() {
   std::ifstream in(file_);
-  if (!in && errno != ENOENT)
-    throw UsageError(fmt::format("cannot read {}, the value of ALIQUOT_PRODUCT_CHOICES", file_));
+  if (!in) throw UsageError(fmt::format("cannot read {}, the value of ALIQUOT_PRODUCT_CHOICES", file_));
   int number = 0;
   for (std::string text; std::getline(in, text);) {
     ++number;
@@ -62,14 +72,18 @@ std::optional<int> ProductChoices::find(const std::string& product) const {
   return found == candidates_.end() ? std::nullopt : std::optional(found->second);
 }
 
-/// A process writes a line at once, under a lock, so that lines of several processes do not mix.
-void ProductChoices::add(const std::string& product, int candidate) {
-  if (!candidates_.try_emplace(product, candidate).second) return;
-  const std::string line = fmt::format("{}\t{}\t{}\n", device_, candidate, product);
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(file_.c_str(), "ae"), std::fclose);
-  const bool written = file != nullptr && flock(fileno(file.get()), LOCK_EX) == 0 &&
-                       std::fputs(line.c_str(), file.get()) >= 0 && std::fflush(file.get()) == 0;
-  if (!written) throw UsageError(fmt::format("cannot write {}, the value of ALIQUOT_PRODUCT_CHOICES", file_));
+int ProductChoices::add(const std::string& product, int candidate) {
+  const OwnedFile file = open_to_add(file_);
+  if (file != nullptr && flock(fileno(file.get()), LOCK_EX) == 0) {
+    read();  // other processes may have added lines
+    const auto known = candidates_.find(product);
+    if (known != candidates_.end()) return known->second;
+    const std::string line = fmt::format("{}\t{}\t{}\n", device_, candidate, product);
+    if (std::fputs(line.c_str(), file.get()) < 0 || std::fflush(file.get()) != 0)
+      log_message("cannot write {}, the value of ALIQUOT_PRODUCT_CHOICES", file_);
+  }
+  candidates_[product] = candidate;
+  return candidate;
 }
 
 std::string product_choices_file() {

@@ -1,6 +1,8 @@
 #include "kernels/gemm/product_plan_cuda.h"
 
+#include <algorithm>
 #include <fmt/format.h>
+#include <limits>
 #include <utility>
 
 #include "kernels/device/device_cuda.h"
@@ -26,10 +28,6 @@ int64_t alignment(ConstValues data, int64_t stride) {
 }
 
 cublasLtEpilogue_t epilogue_of(const ProductEpilogue& extra) {
-  if (extra.depth_sums.data != nullptr) {
-    // The operands of cuBLASLt are in the other order.
-    return extra.summed == ProductEpilogue::Operand::kB ? CUBLASLT_EPILOGUE_BGRADA : CUBLASLT_EPILOGUE_BGRADB;
-  }
   const bool has_bias = extra.bias.data != nullptr;
   if (extra.gelu == Gelu::kBackward) return CUBLASLT_EPILOGUE_DGELU;
   if (extra.gelu == Gelu::kForward) return has_bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
@@ -110,9 +108,20 @@ OwnedPreference make_preference(const ProductKey& key) {
 }
 
 /// cuBLASLt requires that rows of the input of a GELU are aligned to 16 bytes, and that their stride is a multiple of
-/// eight elements.
-bool has_aligned_gelu(const ProductKey& key) {
-  return key.gelu_alignment == 0 || (key.gelu_alignment >= 16 && key.to_stride % 8 == 0);
+/// eight elements. Some of its kernels load 16 bytes of a bias at a time.
+bool has_aligned_vectors(const ProductKey& key) {
+  const bool has_gelu = key.gelu_alignment != 0;
+  return (key.bias_alignment == 0 || key.bias_alignment >= 16) &&
+         (!has_gelu || (key.gelu_alignment >= 16 && key.to_stride % 8 == 0));
+}
+
+/// Whether an algorithm can add another matrix than the one that it overwrites.
+bool adds_other_matrix(const cublasLtMatmulAlgo_t& algorithm) {
+  int32_t supports = 0;
+  size_t written = 0;
+  const cublasStatus_t status = cublaslt().get_capability(&algorithm, CUBLASLT_ALGO_CAP_OUT_OF_PLACE_RESULT_SUPPORT,
+                                                          &supports, sizeof supports, &written);
+  return status == CUBLAS_STATUS_SUCCESS && supports != 0;
 }
 
 }  // namespace
@@ -147,10 +156,13 @@ ProductKey::ProductKey(const Product& p, const ProductEpilogue& extra, Fp32Produ
       gelu_alignment(alignment(extra.gelu_input, p.to_stride)),
       workspace_bytes(workspace_bytes_of(extra)) {}
 
-ProductPlan plan_product(cublasLtHandle_t library, const Product& p, const ProductKey& key, int most) {
+ProductPlan plan_product(cublasLtHandle_t library, const Product& p, const ProductEpilogue& extra,
+                         const ProductKey& key, int most) {
   ProductPlan plan;
-  if (!has_aligned_gelu(key)) return plan;
+  if (!has_aligned_vectors(key)) return plan;
+  plan.workspace_bytes = key.workspace_bytes;
   plan.product = make_product(key);
+  set_pointers(plan, extra);  // the heuristic reads their alignment
   plan.first = operand_layout(p.b, p.depth, p.columns);
   plan.second = operand_layout(p.a, p.rows, p.depth);
   plan.to = layout(p.to.type, p.rows, p.columns, p.to_stride);
@@ -161,12 +173,18 @@ ProductPlan plan_product(cublasLtHandle_t library, const Product& p, const Produ
                                 plan.to.get(), make_preference(key).get(), most, found.data(), &count);
   if (status != CUBLAS_STATUS_NOT_SUPPORTED) check_products(status, "cannot compute " + product_text(p));
   if (status != CUBLAS_STATUS_SUCCESS) return plan;
-  for (int i = 0; i < count; ++i) plan.candidates.push_back(found[static_cast<std::size_t>(i)].algo);
+  found.resize(static_cast<std::size_t>(count));
+  for (const cublasLtMatmulHeuristicResult_t& one : found) {
+    if (one.state != CUBLAS_STATUS_SUCCESS) continue;
+    if (extra.added.data == nullptr || adds_other_matrix(one.algo)) plan.candidates.push_back(one.algo);
+  }
   return plan;
 }
 
-void set_pointer(const ProductPlan& plan, cublasLtMatmulDescAttributes_t which, const void* address) {
-  set(plan.product, which, address);
+void set_pointers(const ProductPlan& plan, const ProductEpilogue& extra) {
+  if (extra.bias.data != nullptr) set(plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, extra.bias.data);
+  if (extra.gelu_input.data != nullptr)
+    set(plan.product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, extra.gelu_input.data);
 }
 
 void run_product(Stream& stream, const ProductPlan& plan, std::size_t candidate, const ProductCall& call) {
@@ -178,23 +196,32 @@ void run_product(Stream& stream, const ProductPlan& plan, std::size_t candidate,
                  "cannot compute " + product_text(p));
 }
 
-void choose_fastest(Stream& stream, ProductPlan& plan, const ProductCall& call) {
-  constexpr std::size_t kRuns = 4;
+std::size_t fastest_candidate(Stream& stream, const ProductPlan& plan, const ProductCall& call) {
+  constexpr std::size_t kRounds = 3, kRuns = 4;
+  constexpr double kClearlyFaster = 0.97;
   const std::size_t count = plan.candidates.size();
-  const std::unique_ptr<TimeMarks> marks = make_cuda_time_marks(cuda_device(stream), 2 * count);
-  for (std::size_t i = 0; i < count; ++i) {
-    run_product(stream, plan, i, call);  // loads the code of the candidate
-    marks->set(stream, 2 * i);
-    for (std::size_t run = 0; run < kRuns; ++run) run_product(stream, plan, i, call);
-    marks->set(stream, 2 * i + 1);
+  const std::unique_ptr<TimeMarks> marks = make_cuda_time_marks(cuda_device(stream), kRounds * (count + 1));
+  for (std::size_t i = 0; i < count; ++i) run_product(stream, plan, i, call);  // loads their code
+  std::size_t mark = 0;
+  for (std::size_t round = 0; round < kRounds; ++round) {
+    marks->set(stream, mark++);
+    for (std::size_t i = 0; i < count; ++i) {
+      for (std::size_t run = 0; run < kRuns; ++run) run_product(stream, plan, i, call);
+      marks->set(stream, mark++);
+    }
   }
   stream.synchronize();
-  std::vector<double> seconds(2 * count);
-  marks->read(seconds);
-  const auto duration = [&](std::size_t i) { return seconds[2 * i + 1] - seconds[2 * i]; };
-  for (std::size_t i = 1; i < count; ++i) {
-    if (duration(i) < duration(plan.chosen)) plan.chosen = i;
+  std::vector<double> times(mark);
+  marks->read(times);
+  std::vector<double> shortest(count, std::numeric_limits<double>::infinity());
+  for (std::size_t round = 0; round < kRounds; ++round) {
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t begin = round * (count + 1) + i;
+      shortest[i] = std::min(shortest[i], times[begin + 1] - times[begin]);
+    }
   }
+  const auto best = static_cast<std::size_t>(std::ranges::min_element(shortest) - shortest.begin());
+  return shortest[best] < kClearlyFaster * shortest[0] ? best : 0;
 }
 
 std::string choice_text(const ProductKey& k) {

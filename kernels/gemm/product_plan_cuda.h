@@ -47,15 +47,21 @@ struct ProductKey {
 struct ProductPlan {
   OwnedProduct product;
   OwnedLayout first, second, to;
-  std::vector<cublasLtMatmulAlgo_t> candidates;  // cuBLASLt's list; empty if it does not support the product
+  std::vector<cublasLtMatmulAlgo_t> candidates;  // the best first; empty if cuBLASLt does not support the product
   std::size_t chosen = 0;
-  bool is_final = true;  // false: choose_fastest() may still change the choice
+  bool is_final = true;  // false: a measurement may still change the choice
+  std::string text;      // identifies the product in ProductChoices
+  int64_t workspace_bytes = 0;
 
   bool is_supported() const { return !candidates.empty(); }
 };
 
 /// Asks cuBLASLt for up to `most` algorithms.
-ProductPlan plan_product(cublasLtHandle_t library, const Product& product, const ProductKey& key, int most);
+ProductPlan plan_product(cublasLtHandle_t library, const Product& product, const ProductEpilogue& extra,
+                         const ProductKey& key, int most);
+
+/// Sets the addresses of the bias and of the input of the GELU.
+void set_pointers(const ProductPlan& plan, const ProductEpilogue& extra);
 
 /// The arguments of cublasLtMatmul() for one product. All pointers are in GPU memory.
 struct ProductCall {
@@ -67,15 +73,12 @@ struct ProductCall {
 };
 void run_product(Stream& stream, const ProductPlan& plan, std::size_t candidate, const ProductCall& call);
 
-/// Runs every candidate several times, and chooses the fastest. Waits for the stream. The call must give the same
-/// result when it is repeated.
-void choose_fastest(Stream& stream, ProductPlan& plan, const ProductCall& call);
+/// Runs every candidate several times, and returns the fastest. Prefers the first one if no other is clearly faster.
+/// Waits for the stream. The call must give the same result when it is repeated.
+std::size_t fastest_candidate(Stream& stream, const ProductPlan& plan, const ProductCall& call);
 
 /// Identifies the key in ProductChoices.
 std::string choice_text(const ProductKey& key);
-
-/// Sets the pointer `which` of a planned product.
-void set_pointer(const ProductPlan& plan, cublasLtMatmulDescAttributes_t which, const void* address);
 
 /// Describes the product in messages.
 std::string product_text(const Product& product);

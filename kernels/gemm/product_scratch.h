@@ -5,8 +5,7 @@
 
 namespace aliquot {
 
-/// The workspace of cuBLASLt, and after it the vector of a product: see ProductEpilogue. NVIDIA recommends 32 MiB for
-/// Hopper GPUs.
+/// The workspace of cuBLASLt, and after it a converted bias. NVIDIA recommends a workspace of 32 MiB for Hopper GPUs.
 inline constexpr int64_t kGpuProductScratchBytes = int64_t{32} << 20;
 inline constexpr int64_t kGpuProductVectorBytes = int64_t{1} << 20;
 inline constexpr int64_t kGpuProductWorkspaceBytes = kGpuProductScratchBytes - kGpuProductVectorBytes;

@@ -49,13 +49,14 @@ class Orthogonalizer {
   virtual void orthogonalize(Stream& stream, const OrthogonalizeArgs& args) = 0;
 };
 
-/// Throws UnavailableError for a GPU in a build without CUDA.
-std::unique_ptr<Orthogonalizer> make_orthogonalizer(Device& device);
+/// `products` is that of all later calls. Throws UnavailableError for a GPU in a build without CUDA, or if cuBLASLt is
+/// needed and missing.
+std::unique_ptr<Orthogonalizer> make_orthogonalizer(Device& device, DType products);
 
 /// Orthogonalizes the matrix before it returns, on the calling thread and the pool.
 void orthogonalize_on_host(const OrthogonalizeArgs& args, ThreadPool& pool);
 
-/// For make_orthogonalizer() only. Throws UnavailableError in a build without CUDA.
-std::unique_ptr<Orthogonalizer> make_cuda_orthogonalizer(Device& device);
+/// For make_orthogonalizer() only.
+std::unique_ptr<Orthogonalizer> make_cuda_orthogonalizer(Device& device, DType products);
 
 }  // namespace aliquot

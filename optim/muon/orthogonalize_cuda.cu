@@ -254,24 +254,24 @@ class Bf16Iteration {
 
 class CudaOrthogonalizer final : public Orthogonalizer {
  public:
-  explicit CudaOrthogonalizer(CudaDevice& device) : device_(device) {}
+  CudaOrthogonalizer(CudaDevice& device, DType products) {
+    if (products != DType::kBFloat16) return;
+    products_ = std::make_unique<CudaProducts>(device, ProductSettings{.choices_file = product_choices_file()});
+  }
 
   void orthogonalize(Stream& stream, const OrthogonalizeArgs& args) override {
-    if (args.products != DType::kBFloat16) return newton_schulz(args, CudaMatrixLoops{stream, cuda_kernels()});
-    if (products_ == nullptr)
-      products_ = std::make_unique<CudaProducts>(device_, ProductSettings{.choices_file = product_choices_file()});
+    if (products_ == nullptr) return newton_schulz(args, CudaMatrixLoops{stream, cuda_kernels()});
     Bf16Iteration(stream, *products_, args).run();
   }
 
  private:
-  CudaDevice& device_;
-  std::unique_ptr<CudaProducts> products_;
+  std::unique_ptr<CudaProducts> products_;  // only with bf16 products
 };
 
 }  // namespace
 
-std::unique_ptr<Orthogonalizer> make_cuda_orthogonalizer(Device& device) {
-  return std::make_unique<CudaOrthogonalizer>(cuda_device(device));
+std::unique_ptr<Orthogonalizer> make_cuda_orthogonalizer(Device& device, DType products) {
+  return std::make_unique<CudaOrthogonalizer>(cuda_device(device), products);
 }
 
 }  // namespace aliquot

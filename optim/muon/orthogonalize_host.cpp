@@ -94,8 +94,8 @@ void orthogonalize_on_host(const OrthogonalizeArgs& args, ThreadPool& pool) {
   newton_schulz(args, HostMatrixLoops{best_isa(), pool});
 }
 
-std::unique_ptr<Orthogonalizer> make_orthogonalizer(Device& device) {
-  if (device.kind() == DeviceKind::kCuda) return make_cuda_orthogonalizer(device);
+std::unique_ptr<Orthogonalizer> make_orthogonalizer(Device& device, DType products) {
+  if (device.kind() == DeviceKind::kCuda) return make_cuda_orthogonalizer(device, products);
   return std::make_unique<HostOrthogonalizer>();
 }
 

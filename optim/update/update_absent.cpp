@@ -12,6 +12,6 @@ namespace {
 }  // namespace
 
 const UpdateKernels& cuda_update_kernels() { throw_no_cuda(); }
-std::unique_ptr<Orthogonalizer> make_cuda_orthogonalizer(Device&) { throw_no_cuda(); }
+std::unique_ptr<Orthogonalizer> make_cuda_orthogonalizer(Device&, DType) { throw_no_cuda(); }
 
 }  // namespace aliquot

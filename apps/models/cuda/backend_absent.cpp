@@ -3,7 +3,7 @@
 
 namespace aliquot {
 
-std::unique_ptr<Backend> make_cuda_backend(Device&, Fp32Products) {
+std::unique_ptr<Backend> make_cuda_backend(Device&, const ProductSettings&) {
   throw UnavailableError("this build has no CUDA support: use --device host, or configure with -DALIQUOT_CUDA=ON.");
 }
 

@@ -16,7 +16,6 @@
 #include "apps/models/layers/rotary_angles.h"
 #include "kernels/device/device_cuda.h"
 #include "kernels/device/work_graph.h"
-#include "kernels/gemm/product_choices.h"
 #include "kernels/gemm/product_cuda.h"
 #include "kernels/system/error.h"
 
@@ -60,9 +59,9 @@ struct CudaLogitLoops {
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(CudaDevice& device, Fp32Products fp32)
+  CudaBackend(CudaDevice& device, const ProductSettings& products)
       : device_(device),
-        products_(device, {fp32, product_choices_file()}),
+        products_(device, products),
         batches_(device),
         loss_factor_(device),
         loss_(device),
@@ -90,7 +89,7 @@ class CudaBackend final : public Backend {
     const Product product = forward_product(l, x, to, false);
     const ProductEpilogue gelu{.bias = l.bias, .gelu = ProductEpilogue::Gelu::kForward, .gelu_input = before_gelu};
     // Computes the GELU even if it is not needed, because another product might give other bits.
-    if (products_.supports(product, gelu)) return products_.multiply(*stream_, product, gelu);
+    if (fuses_gelu() && products_.supports(product, gelu)) return products_.multiply(*stream_, product, gelu);
     linear_forward(l, x, nullptr, before_gelu);
     if (needs_gelu) gelu_forward(to, before_gelu, l.rows * l.outputs);
   }
@@ -104,18 +103,12 @@ class CudaBackend final : public Backend {
     const Product product = input_product(l, from, to, false);
     const ProductEpilogue gelu{.gelu = ProductEpilogue::Gelu::kBackward,
                                .gelu_input = {const_cast<void*>(before_gelu.data), before_gelu.type}};
-    if (products_.supports(product, gelu)) return products_.multiply(*stream_, product, gelu);
+    if (fuses_gelu() && products_.supports(product, gelu)) return products_.multiply(*stream_, product, gelu);
     products_.multiply(*stream_, product);
     gelu_backward(to, before_gelu, l.rows * l.inputs);
   }
   void linear_backward_weights(const Linear& l, ConstValues x, ConstValues from, const LinearGradients& to) override {
-    const Product product = weight_product(l, x, from, to);
-    using Operand = ProductEpilogue::Operand;
-    const ProductEpilogue sums{.depth_sums = to.bias,
-                               .summed = l.outputs_first ? Operand::kA : Operand::kB,
-                               .adds_depth_sums = to.bias.data != nullptr && to.add};
-    if (products_.supports(product, sums)) return products_.multiply(*stream_, product, sums);
-    products_.multiply(*stream_, product);
+    products_.multiply(*stream_, weight_product(l, x, from, to));
     if (to.bias.data == nullptr) return;
     // The product has ended before the sums begin.
     const LayerScratch scratch{l.scratch, product_scratch_elements(from.type, to.weight.type)};
@@ -300,6 +293,9 @@ class CudaBackend final : public Backend {
     table.rows = rows;
   }
 
+  /// On GPUs before Hopper, cuBLASLt computes the GELU of bf16 and fp32 products in a slower kernel.
+  bool fuses_gelu() const { return device_.capability() >= 90; }
+
   /// Makes the ids of pack_batch() at `on_gpu` those of the layers.
   StagedTokens select(const std::byte* on_gpu, size_t count) {
     const auto* ids = reinterpret_cast<const int32_t*>(on_gpu);
@@ -335,10 +331,10 @@ class CudaBackend final : public Backend {
 
 }  // namespace
 
-std::unique_ptr<Backend> make_cuda_backend(Device& device, Fp32Products fp32) {
+std::unique_ptr<Backend> make_cuda_backend(Device& device, const ProductSettings& products) {
   CudaDevice& gpu = cuda_device(device);
   gpu.make_current();
-  return std::make_unique<CudaBackend>(gpu, fp32);
+  return std::make_unique<CudaBackend>(gpu, products);
 }
 
 }  // namespace aliquot

@@ -10,6 +10,6 @@ namespace aliquot {
 
 /// The backend of one rank on `device`, which must outlive it. Call compute_on() before the first layer. Throws
 /// UnavailableError if this build has no CUDA support or the machine lacks a library that it needs.
-std::unique_ptr<Backend> make_cuda_backend(Device& device, Fp32Products fp32 = Fp32Products::kExact);
+std::unique_ptr<Backend> make_cuda_backend(Device& device, const ProductSettings& products = {});
 
 }  // namespace aliquot

@@ -91,7 +91,7 @@ TEST(WithoutCuda, FactoriesThrowUnavailableError) {
   EXPECT_THROW(cuda_direct_transport(1), UnavailableError);
   EXPECT_THROW(make_nccl_communicator(*host, {}), UnavailableError);
   EXPECT_THROW(cuda_update_kernels(), UnavailableError);
-  EXPECT_THROW(make_cuda_orthogonalizer(*host), UnavailableError);
+  EXPECT_THROW(make_cuda_orthogonalizer(*host, DType::kFloat32), UnavailableError);
   EXPECT_THROW(make_cuda_backend(*host), UnavailableError);
 }
 

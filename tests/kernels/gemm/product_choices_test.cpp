@@ -26,7 +26,7 @@ class ProductChoicesTest : public testing::Test {
 
 TEST_F(ProductChoicesTest, AddsLinesToAFileThatMayNotExist) {
   {
-    ProductChoices choices(file_, device_);
+    ProductChoices choices(file_, device_, true);
     EXPECT_EQ(choices.find("a"), std::nullopt);
     choices.add("a", 3);
     choices.add("a", 4);  // the first choice counts
@@ -34,16 +34,16 @@ TEST_F(ProductChoicesTest, AddsLinesToAFileThatMayNotExist) {
     EXPECT_EQ(choices.find("a"), 3);
   }
   EXPECT_EQ(text(), "GPU\tcuBLASLt 1\t3\ta\nGPU\tcuBLASLt 1\t0\tb c\n");
-  const ProductChoices again(file_, device_);
+  const ProductChoices again(file_, device_, false);
   EXPECT_EQ(again.find("a"), 3);
   EXPECT_EQ(again.find("b c"), 0);
-  EXPECT_EQ(ProductChoices(file_, "GPU\tcuBLASLt 2").find("a"), std::nullopt);
+  EXPECT_EQ(ProductChoices(file_, "GPU\tcuBLASLt 2", false).find("a"), std::nullopt);
 }
 
 /// Two processes may add the same product. The first line counts for both in later runs.
 TEST_F(ProductChoicesTest, FirstLineOfAProductCounts) {
   write("GPU\tcuBLASLt 1\t7\ta\nGPU\tcuBLASLt 1\t2\ta\n");
-  EXPECT_EQ(ProductChoices(file_, device_).find("a"), 7);
+  EXPECT_EQ(ProductChoices(file_, device_, false).find("a"), 7);
 }
 
 TEST_F(ProductChoicesTest, NamesAnInvalidLine) {
@@ -52,7 +52,7 @@ TEST_F(ProductChoicesTest, NamesAnInvalidLine) {
     SCOPED_TRACE(line);
     write(std::string("GPU\tcuBLASLt 1\t7\ta\n") + line + "\n");
     try {
-      ProductChoices(file_, device_);
+      ProductChoices(file_, device_, true);
       ADD_FAILURE() << "the line was accepted";
     } catch (const UsageError& error) {
       EXPECT_NE(std::string(error.what()).find("line 2 of " + file_), std::string::npos) << error.what();
@@ -60,9 +60,20 @@ TEST_F(ProductChoicesTest, NamesAnInvalidLine) {
   }
 }
 
-TEST_F(ProductChoicesTest, NamesAFileThatCannotBeWritten) {
-  ProductChoices choices(testing::TempDir() + "no_such_folder/choices", device_);
-  EXPECT_THROW(choices.add("a", 1), UsageError);
+TEST_F(ProductChoicesTest, NamesAFileThatCannotBeUsed) {
+  const std::string missing = testing::TempDir() + "no_such_folder/choices";
+  EXPECT_THROW(ProductChoices(missing, device_, true), UsageError);
+  EXPECT_THROW(ProductChoices(missing, device_, false), UsageError);
+  EXPECT_THROW(ProductChoices(testing::TempDir(), device_, true), UsageError);
+}
+
+/// Two ranks measure the same product. Both use the choice that was added first.
+TEST_F(ProductChoicesTest, RanksAgreeOnACandidate) {
+  ProductChoices first(file_, device_, true), second(file_, device_, true);
+  EXPECT_EQ(first.add("product", 3), 3);
+  EXPECT_EQ(second.add("product", 5), 3);
+  EXPECT_EQ(second.find("product"), 3);
+  EXPECT_EQ(text(), "GPU\tcuBLASLt 1\t3\tproduct\n");
 }
 
 }  // namespace

@@ -1,10 +1,12 @@
 // Compares matrix products on a GPU, and what is computed with them, with plain loops.
 #include "kernels/gemm/product_cuda.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
+#include <iterator>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -12,7 +14,7 @@
 
 #include "kernels/device/device_cuda.h"
 #include "kernels/gemm/product_scratch.h"
-#include "kernels/system/error.h"
+#include "kernels/system/seconds.h"
 #include "tests/support/all_close.h"
 #include "tests/support/mirrored_array.h"
 #include "tests/support/random_values.h"
@@ -22,7 +24,6 @@ namespace {
 
 using Array = MirroredArray;
 using Gelu = ProductEpilogue::Gelu;
-using Operand = ProductEpilogue::Operand;
 
 class ProductOnGpu : public testing::TestWithParam<DType> {
  protected:
@@ -147,36 +148,6 @@ TEST_P(ProductOnGpu, MultipliesByTheSlopeOfTheGelu) {
                          [&](double sum, size_t i, size_t) { return sum * gelu_slope(at[i]); }));
 }
 
-/// The bias gradients of both layouts of a linear layer, assigned and added to.
-TEST_P(ProductOnGpu, SumsAnOperandOverTheDepth) {
-  const int64_t columns = 32;
-  for (const Operand summed : {Operand::kA, Operand::kB}) {
-    for (const bool add : {false, true}) {
-      SCOPED_TRACE(testing::Message() << (summed == Operand::kA ? "a" : "b") << add);
-      const int64_t count = summed == Operand::kA ? kRows : columns;
-      Array a = random(kRows * kDepth, type()), b = random(kDepth * columns, type());
-      Array to = random(kRows * kStride, DType::kFloat32), vector = random(count, DType::kFloat32);
-      const auto before = to.on_host(), earlier = vector.on_host(), x = a.on_host(), y = b.on_host();
-      Product p = product(a, b, to, columns);
-      p.add = add;
-      const ProductEpilogue extra{.depth_sums = vector.gpu(), .summed = summed, .adds_depth_sums = add};
-      ASSERT_TRUE(products_->supports(p, extra));
-      products_->multiply(*stream_, p, extra);
-      EXPECT_TRUE(is_changed(to, before, sums(a, b, columns), columns,
-                             [&](double sum, size_t i, size_t) { return sum + (add ? before[i] : 0); }));
-      std::vector<double> expected(static_cast<size_t>(count));
-      for (int64_t i = 0; i < count; ++i) {
-        double& sum = expected[static_cast<size_t>(i)];
-        if (add) sum = earlier[static_cast<size_t>(i)];
-        for (int64_t k = 0; k < kDepth; ++k)
-          sum +=
-              summed == Operand::kA ? x[static_cast<size_t>(i * kDepth + k)] : y[static_cast<size_t>(k * columns + i)];
-      }
-      EXPECT_TRUE(all_close(vector.on_gpu(), expected, 1e-5));
-    }
-  }
-}
-
 TEST_P(ProductOnGpu, RejectsWhatItCannotCompute) {
   const int64_t columns = 32;
   Array a = random(kRows * kDepth, type()), b = random(kDepth * columns, type());
@@ -184,18 +155,15 @@ TEST_P(ProductOnGpu, RejectsWhatItCannotCompute) {
   const Product p = product(a, b, to, columns);
   if (type() != DType::kFloat32) {
     EXPECT_FALSE(products_->supports(p, {.added = more.gpu()})) << "a matrix of another type";
-    EXPECT_FALSE(products_->supports(p, {.depth_sums = more.gpu()})) << "sums of another type";
+    EXPECT_FALSE(products_->supports(p, {.bias = more.gpu(), .scratch_bytes = 1 << 20})) << "no room for a vector";
   }
-  Product scaled = p;
-  scaled.factor = 2;
-  EXPECT_FALSE(products_->supports(scaled, {.depth_sums = to.gpu()})) << "sums of a product with a factor";
+  EXPECT_FALSE(products_->supports(p, {.bias = Values(to.gpu()).from(1)})) << "a bias that is not aligned";
   const Values unaligned = Values(to.gpu()).from(1);
   EXPECT_FALSE(products_->supports(p, {.gelu = Gelu::kBackward, .gelu_input = unaligned}));
   Product adding = p;
   adding.add = true;
   EXPECT_THROW(products_->supports(adding, {.added = to.gpu()}), std::logic_error);
   EXPECT_THROW(products_->supports(p, {.gelu = Gelu::kBackward}), std::logic_error);
-  EXPECT_THROW(products_->supports(p, {.bias = more.gpu(), .depth_sums = to.gpu()}), std::logic_error);
 }
 
 TEST_P(ProductOnGpu, RoundsOnlyFp32OperandsToTf32) {
@@ -210,39 +178,50 @@ TEST_P(ProductOnGpu, RoundsOnlyFp32OperandsToTf32) {
   EXPECT_TRUE(all_close(to.on_gpu(), exact, 0x1p-9));
 }
 
-/// With a file, the fastest candidate is measured once, and later runs read it.
+/// With a file, the fastest candidate is measured once. Later runs use the candidate in the file.
 TEST_P(ProductOnGpu, RemembersTheFastestCandidate) {
   const std::string file = testing::TempDir() + "choices_" + std::string(name(type())) + ".txt";
   std::filesystem::remove(file);
-  const auto lines = [&] {
-    std::vector<std::string> all;
+  const auto text = [&] {
     std::ifstream in(file);
-    for (std::string line; std::getline(in, line);) all.push_back(line);
-    return all;
+    return std::string(std::istreambuf_iterator<char>(in), {});
   };
   const int64_t columns = 32;
   Array a = random(kRows * kDepth, type()), b = random(kDepth * columns, type());
   Array to = random(kRows * kStride, DType::kFloat32);
   const auto before = to.on_host(), expected = sums(a, b, columns);
-  for (int run = 0; run < 2; ++run) {
+  Product p = product(a, b, to, columns);
+  {
     CudaProducts products(*device_, {.choices_file = file});
-    Product p = product(a, b, to, columns);
     p.add = true;
-    if (run == 0) {
-      products.multiply(*stream_, p);  // repeating it would add several times
-      EXPECT_TRUE(
-          is_changed(to, before, expected, columns, [&](double sum, size_t i, size_t) { return sum + before[i]; }));
-      EXPECT_TRUE(lines().empty());
-    }
+    products.multiply(*stream_, p);  // repeating it would add several times
+    EXPECT_TRUE(
+        is_changed(to, before, expected, columns, [&](double sum, size_t i, size_t) { return sum + before[i]; }));
+    EXPECT_EQ(text(), "");
     p.add = false;
     for (int use = 0; use < 2; ++use) products.multiply(*stream_, p);
     EXPECT_TRUE(is_changed(to, before, expected, columns, [](double sum, size_t, size_t) { return sum; }));
-    ASSERT_EQ(lines().size(), 1u);
-    EXPECT_EQ(lines()[0].find(device_->model_name() + "\tcuBLASLt "), 0u) << lines()[0];
-#ifdef ALIQUOT_SIMULATED_PRODUCTS
-    EXPECT_NE(lines()[0].find("\t1\t"), std::string::npos) << lines()[0];
-#endif
   }
+  const std::string measured = text();
+  EXPECT_EQ(measured.find(device_->model_name() + "\tcuBLASLt "), 0u) << measured;
+  EXPECT_EQ(std::ranges::count(measured, '\n'), 1) << measured;
+#ifdef ALIQUOT_SIMULATED_PRODUCTS
+  const size_t fastest = measured.find("\t1\t");
+  ASSERT_NE(fastest, std::string::npos) << measured;
+  for (const char candidate : {'0', '1'}) {  // only candidate 1 is fast
+    std::string changed = measured;
+    changed[fastest + 1] = candidate;
+    std::ofstream(file) << changed;
+    for (const bool measures : {false, true}) {
+      CudaProducts products(*device_, {.choices_file = file, .measures = measures});
+      const double begin = now_seconds();
+      products.multiply(*stream_, p);
+      stream_->synchronize();
+      EXPECT_EQ(now_seconds() - begin > 2e-3, candidate == '0');
+      EXPECT_EQ(text(), changed);
+    }
+  }
+#endif
   std::filesystem::remove(file);
 }
 

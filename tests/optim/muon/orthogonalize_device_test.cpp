@@ -43,7 +43,7 @@ std::vector<float> on_device(Device& device, Stream& stream, std::vector<float> 
   const Buffer on_device_buffer = device.allocate(size_bytes, Category::kStaging, "matrix");
   const Buffer scratch = device.allocate(orthogonalize_scratch_bytes(shape), Category::kStaging, "scratch");
   device.kernels().copy(stream, on_device_buffer.data(), matrix.data(), size_bytes);
-  const auto orthogonalizer = make_orthogonalizer(device);
+  const auto orthogonalizer = make_orthogonalizer(device, muon.products);
   orthogonalizer->orthogonalize(stream, {muon, on_device_buffer.as<float>(), shape, scratch.data()});
   device.kernels().copy(stream, matrix.data(), on_device_buffer.data(), size_bytes);
   stream.synchronize();

@@ -20,7 +20,7 @@ struct Description {
   bool transposed[2] = {};
   bool rounds_to_tf32 = false;
   int32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  const void* bias = nullptr;  // or the address of bias gradients
+  const void* bias = nullptr;
   const void* gelu_input = nullptr;
   int64_t gelu_stride = 0;
 
@@ -31,7 +31,6 @@ struct Description {
     return false;
   }
   bool adds_bias() const { return is({CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_GELU_AUX_BIAS}); }
-  bool sums_depth() const { return is({CUBLASLT_EPILOGUE_BGRADA, CUBLASLT_EPILOGUE_BGRADB}); }
   bool computes_gelu() const { return is({CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_GELU_AUX_BIAS}); }
   bool reads_gelu() const { return is({CUBLASLT_EPILOGUE_DGELU}); }
 };
@@ -109,7 +108,7 @@ cublasStatus_t set_product(cublasLtMatmulDesc_t handle, cublasLtMatmulDescAttrib
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: return assign(to.gelu_stride, value, size_bytes);
     case CUBLASLT_MATMUL_DESC_EPILOGUE: {
       const cublasStatus_t status = assign(to.epilogue, value, size_bytes);
-      const bool known = to.adds_bias() || to.sums_depth() || to.computes_gelu() || to.reads_gelu();
+      const bool known = to.adds_bias() || to.computes_gelu() || to.reads_gelu();
       return known ? status : CUBLAS_STATUS_NOT_SUPPORTED;
     }
     case CUBLASLT_MATMUL_DESC_TRANSA:
@@ -149,7 +148,7 @@ cublasStatus_t set_preference(cublasLtMatmulPreference_t, cublasLtMatmulPreferen
 
 /// Rejects products that no GPU supports: operands of two types, or a 16-bit result whose type differs from that of the
 /// operands. Finds no algorithm for an epilogue if the result has 48 to 95 rows, so that tests also cover the caller's
-/// fallback. If the caller wants several algorithms, returns three, of which the second is the fastest.
+/// fallback. If the caller wants several algorithms, returns four: the second is the fastest, and the third cannot run.
 cublasStatus_t find_algorithm(cublasLtHandle_t, cublasLtMatmulDesc_t description, cublasLtMatrixLayout_t a,
                               cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
                               cublasLtMatmulPreference_t, int most, cublasLtMatmulHeuristicResult_t* results,
@@ -159,9 +158,10 @@ cublasStatus_t find_algorithm(cublasLtHandle_t, cublasLtMatmulDesc_t description
     return CUBLAS_STATUS_NOT_SUPPORTED;
   const bool has_epilogue = of(description).epilogue != CUBLASLT_EPILOGUE_DEFAULT;
   if (has_epilogue && of(d).rows >= 48 && of(d).rows < 96) return CUBLAS_STATUS_SUCCESS;
-  *count = std::min(most, 3);
+  *count = std::min(most, 4);
   for (int i = 0; i < *count; ++i) {
     results[i] = {};
+    results[i].state = i == 2 ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
     results[i].algo.data[0] = *count > 1 && i != 1;  // whether the algorithm is slow
   }
   return CUBLAS_STATUS_SUCCESS;
@@ -214,21 +214,17 @@ struct Call {
       }
     }
   }
-  void store_depth_sums() const {
-    const bool of_left = how.epilogue == CUBLASLT_EPILOGUE_BGRADA;
-    const int64_t count = of_left ? to.rows : to.columns;
-    for (int64_t i = 0; i < count; ++i) {
-      const float* values = (of_left ? left : right).data() + i * depth;
-      float sum = 0;
-      for (int64_t k = 0; k < depth; ++k) sum += values[k];
-      put({to.type, count, 1, count}, const_cast<void*>(how.bias), i, 0, sum);
-    }
-  }
 };
 
+/// A product may write all of its workspace. Overwrites only both ends, to save time.
+void overwrite_ends(std::byte* workspace, size_t size_bytes) {
+  const size_t end_bytes = std::min(size_bytes / 2, size_t{4096});
+  std::memset(workspace, 0xff, end_bytes);
+  std::memset(workspace + size_bytes - end_bytes, 0xff, end_bytes);
+}
+
 bool is_valid(const Description& how, const Layout& to) {
-  const bool needs_vector = how.adds_bias() || how.sums_depth();
-  if (needs_vector != (how.bias != nullptr)) return false;
+  if (how.adds_bias() != (how.bias != nullptr)) return false;
   if (!how.computes_gelu() && !how.reads_gelu()) return how.gelu_input == nullptr;
   return how.gelu_input != nullptr && reinterpret_cast<uintptr_t>(how.gelu_input) % 16 == 0 &&
          how.gelu_stride >= to.rows && how.gelu_stride % 8 == 0;
@@ -237,8 +233,8 @@ bool is_valid(const Description& how, const Layout& to) {
 cublasStatus_t multiply(cublasLtHandle_t, cublasLtMatmulDesc_t description, const void* alpha, const void* a,
                         cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout,
                         const void* beta, const void* c, cublasLtMatrixLayout_t, void* d,
-                        cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algorithm, void* workspace, size_t,
-                        cudaStream_t stream) {
+                        cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algorithm, void* workspace,
+                        size_t workspace_bytes, cudaStream_t stream) {
   Call call{.how = of(description), .to = of(d_layout), .c = c, .d = d};
   if (reinterpret_cast<uintptr_t>(workspace) % 256 != 0 || !is_valid(call.how, call.to))
     return CUBLAS_STATUS_INVALID_VALUE;
@@ -248,6 +244,7 @@ cublasStatus_t multiply(cublasLtHandle_t, cublasLtMatmulDesc_t description, cons
   call.depth = call.how.transposed[0] ? first.rows : first.columns;
   const bool is_slow = algorithm->data[0] != 0;
   aliquot::simulated::launch(stream, [=]() mutable {
+    overwrite_ends(static_cast<std::byte*>(workspace), workspace_bytes);
     if (is_slow) std::this_thread::sleep_for(std::chrono::milliseconds(2));
     call.left = row_major(first, a, call.how.transposed[0]);
     call.right = row_major(second, b, !call.how.transposed[1]);
@@ -256,8 +253,17 @@ cublasStatus_t multiply(cublasLtHandle_t, cublasLtMatmulDesc_t description, cons
       std::ranges::transform(call.right, call.right.begin(), to_tf32);
     }
     call.store();
-    if (call.how.sums_depth()) call.store_depth_sums();
   });
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t get_capability(const cublasLtMatmulAlgo_t*, cublasLtMatmulAlgoCapAttributes_t which, void* value,
+                              size_t size_bytes, size_t* written) {
+  if (which != CUBLASLT_ALGO_CAP_OUT_OF_PLACE_RESULT_SUPPORT || size_bytes != sizeof(int32_t))
+    return CUBLAS_STATUS_INVALID_VALUE;
+  const int32_t supports = 1;
+  std::memcpy(value, &supports, sizeof supports);
+  *written = sizeof supports;
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -279,6 +285,7 @@ const CublasLt& cublaslt() {
                                        .destroy_preference = destroy_preference,
                                        .set_preference = set_preference,
                                        .find_algorithm = find_algorithm,
+                                       .get_capability = get_capability,
                                        .multiply = multiply};
   return kFunctions;
 }
