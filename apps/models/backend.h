@@ -11,6 +11,7 @@
 #include "apps/models/model.h"
 #include "apps/models/shape.h"
 #include "kernels/device/device.h"
+#include "kernels/gemm/operand_rounding.h"
 
 namespace aliquot {
 
@@ -97,6 +98,8 @@ class Backend {
   virtual LogitTiles logit_tiles(DType compute) const = 0;
   /// The size of LayerScratch for the gradients of an embedding and of a norm's weight and bias. 0 on hosts.
   virtual int64_t row_sum_scratch_elements(int64_t rows, int64_t width) const = 0;
+  /// Whether linear layers with an Fp8Linear::scratch have fp8 operands, where their extents allow it.
+  virtual bool has_fp8_products() const { return false; }
 };
 
 /// Computes on the threads of `pool`, which must outlive the backend. Scratch sizes are for `threads` threads; 0 means
@@ -104,6 +107,6 @@ class Backend {
 std::unique_ptr<Backend> make_host_backend(ThreadPool& pool, int threads = 0);
 
 /// A host backend that reports the scratch sizes of a GPU, for plans on machines without one.
-std::unique_ptr<Backend> make_planned_gpu_backend(ThreadPool& pool);
+std::unique_ptr<Backend> make_planned_gpu_backend(ThreadPool& pool, OperandRounding rounding);
 
 }  // namespace aliquot

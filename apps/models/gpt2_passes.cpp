@@ -144,19 +144,20 @@ void Gpt2::backward_final_norm() {
 }
 
 Transformer::BlockLinear Gpt2::attn_linear(const Gpt2Block& w) const {
-  return {Projection::kPacked, linear(w.attn_weight, w.attn_bias, shape_.width, attention_shape().stride())};
+  return {Projection::kPacked, block_linear(w.attn_weight, w.attn_bias, shape_.width, attention_shape().stride())};
 }
 
 Transformer::BlockLinear Gpt2::attn_proj_linear(const Gpt2Block& w) const {
-  return {Projection::kOutput, linear(w.attn_proj_weight, w.attn_proj_bias, attention_shape().width(), shape_.width)};
+  return {Projection::kOutput,
+          block_linear(w.attn_proj_weight, w.attn_proj_bias, attention_shape().width(), shape_.width)};
 }
 
 Transformer::BlockLinear Gpt2::fc_linear(const Gpt2Block& w) const {
-  return {Projection::kUp, linear(w.fc_weight, w.fc_bias, shape_.width, own_.hidden)};
+  return {Projection::kUp, block_linear(w.fc_weight, w.fc_bias, shape_.width, own_.hidden)};
 }
 
 Transformer::BlockLinear Gpt2::proj_linear(const Gpt2Block& w) const {
-  return {Projection::kDown, linear(w.proj_weight, w.proj_bias, own_.hidden, shape_.width)};
+  return {Projection::kDown, block_linear(w.proj_weight, w.proj_bias, own_.hidden, shape_.width)};
 }
 
 Transformer::Norm Gpt2::norm_1(const Gpt2Block& w) const {

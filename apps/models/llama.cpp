@@ -137,7 +137,7 @@ void Llama::allocate_qk_norms(UseArenas& memory) {
 }
 
 Transformer::BlockLinear Llama::weight(Projection p, ConstValues matrix, int64_t inputs, int64_t outputs) const {
-  BlockLinear l{p, linear(matrix, nullptr, inputs, outputs)};
+  BlockLinear l{p, block_linear(matrix, nullptr, inputs, outputs)};
   l.linear.outputs_first = true;
   return l;
 }
@@ -165,7 +165,10 @@ Transformer::BlockLinear Llama::gate_weight(const LlamaBlock& w) const {
 }
 
 Transformer::BlockLinear Llama::up_weight(const LlamaBlock& w) const {
-  return weight(Projection::kUp, w.up_proj, shape_.width, own_.hidden);
+  BlockLinear l = weight(Projection::kUp, w.up_proj, shape_.width, own_.hidden);
+  l.linear.fp8.layers_before = 1;  // the gate
+  l.linear.fp8.outputs_before = own_.hidden;
+  return l;
 }
 
 Transformer::BlockLinear Llama::down_weight(const LlamaBlock& w) const {
@@ -181,6 +184,8 @@ Transformer::BlockLinear Llama::key_projection(const LlamaBlock& w) const {
   BlockLinear l = input_projection(Projection::kKey, own_kv_rows(w.k_proj, shape_.width), own_kv_rows(w.k_bias, 1),
                                    attention_shape().kv_width());
   l.first_output = own_.first_kv_head * shape_.head_width();
+  l.linear.fp8.layers_before = 1;
+  l.linear.fp8.outputs_before = attention_shape().width();
   return l;
 }
 
@@ -188,6 +193,8 @@ Transformer::BlockLinear Llama::value_projection(const LlamaBlock& w) const {
   BlockLinear l = input_projection(Projection::kValue, own_kv_rows(w.v_proj, shape_.width), own_kv_rows(w.v_bias, 1),
                                    attention_shape().kv_width());
   l.first_output = own_.first_kv_head * shape_.head_width();
+  l.linear.fp8.layers_before = 2;
+  l.linear.fp8.outputs_before = attention_shape().width() + attention_shape().kv_width();
   return l;
 }
 

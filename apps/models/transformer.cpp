@@ -90,6 +90,7 @@ void Transformer::allocate_block_scratch(ActivationArena& scratch) {
       scratch.allocate(backend_.attention_scratch_elements(attention_scratch_shape(), options_.compute));
   product_scratch_ = allocate_product_scratch(scratch);
   layer_scratch_ = {product_scratch_, product_scratch_elements()};
+  allocate_fp8_scratch(scratch);
   allocate_stream_leaves(scratch);
   allocate_norm_sums(scratch, 2, shape_.qk_norm);
 }

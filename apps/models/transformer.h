@@ -129,6 +129,8 @@ class Transformer : public Model {
   void embedding_forward(ConstValues of_tokens);
   void embedding_backward(Values d_table, bool add);
   Linear linear(ConstValues weight, ConstValues bias, int64_t inputs, int64_t outputs) const;
+  /// The same for a layer of a block, whose operands may be fp8.
+  Linear block_linear(ConstValues weight, ConstValues bias, int64_t inputs, int64_t outputs) const;
   float* input() const { return static_cast<float*>(memory_.input); }  // the residual stream before the current use
   float* output() const { return static_cast<float*>(memory_.output); }
   Values normed_input() const { return {memory_.input, options_.compute}; }
@@ -299,6 +301,11 @@ class Transformer : public Model {
   void allocate_head_over_tensor(ActivationArena& scratch);
   int64_t product_scratch_elements() const;
   float* allocate_product_scratch(ActivationArena& scratch) const;
+  void allocate_fp8_scratch(ActivationArena& scratch);
+  /// Returns the layer for linear_backward_weights() and for linear_backward_input(), with the flags of Fp8Linear. Call
+  /// the first one for all layers, in order. `is_computed`: whether the gradient of the weight is computed.
+  Linear with_fp8_for_weights(const BlockLinear& l, bool is_computed);
+  Linear with_fp8_for_input(const BlockLinear& l) const;
   void allocate_stream_leaves(ActivationArena& scratch);
   void forward_leaves(Linear linear, ConstValues x, DividedDimension inputs);
   int64_t norm_elements() const { return (shape_.family == ModelFamily::kGpt2 ? 2 : 1) * shape_.width; }
@@ -325,7 +332,10 @@ class Transformer : public Model {
   int64_t normed_offset_bytes_ = 0, sums_offset_bytes_ = 0, rounded_gradient_offset_bytes_ = 0;  // in scratch of blocks
   float* product_scratch_ = nullptr;
   LayerScratch layer_scratch_;  // for sums over rows; empty in uses without such memory
-  float* all_rows_ = nullptr;   // of the residual stream, in uses of embedding and head, if ranks divide rows
+  Fp8Scratch fp8_;
+  bool has_fp8_input_ = false;                                // of the last layer in a backward
+  std::array<bool, kProjectionCount> shares_fp8_gradient_{};  // of each layer
+  float* all_rows_ = nullptr;  // of the residual stream, in uses of embedding and head, if ranks divide rows
   int64_t all_rows_offset_bytes_ = 0, loss_parts_offset_bytes_ = 0;
   SplitParts loss_parts_;
   // With fixed leaves: the leaves of this rank, and scratch of sums.

@@ -64,7 +64,9 @@ void Transformer::adapter_forward(const BlockLinear& l, ConstValues x, Values to
 }
 
 void Transformer::linear_forward(const BlockLinear& l, ConstValues x, Values to) {
-  backend_.linear_forward(l.linear, x, nullptr, to);
+  Linear linear = l.linear;
+  linear.fp8.reuses_input = linear.fp8.layers_before > 0;
+  backend_.linear_forward(linear, x, nullptr, to);
   adapter_forward(l, x, to);
 }
 
@@ -77,8 +79,9 @@ void Transformer::linear_gelu_forward(const BlockLinear& l, ConstValues x, Value
 
 void Transformer::linear_backward_weights(const BlockLinear& l, ConstValues x, ConstValues from, Values d_weight,
                                           Values d_bias) {
-  if (in_weights_part() && d_weight.data != nullptr)
-    backend_.linear_backward_weights(l.linear, x, from, {d_weight, d_bias, adds()});
+  const bool is_computed = in_weights_part() && d_weight.data != nullptr;
+  const Linear linear = with_fp8_for_weights(l, is_computed);
+  if (is_computed) backend_.linear_backward_weights(linear, x, from, {d_weight, d_bias, adds()});
   if (!shape_.lora.adapts(l.projection)) return;
   const InnerValues& inner = inner_[static_cast<size_t>(l.projection)];
   if (in_input_part()) {
@@ -94,7 +97,7 @@ void Transformer::linear_backward_weights(const BlockLinear& l, ConstValues x, C
 
 void Transformer::linear_backward_input(const BlockLinear& l, ConstValues from, Values to, bool add) {
   if (!in_input_part()) return;
-  backend_.linear_backward_input(l.linear, from, to, add);
+  backend_.linear_backward_input(with_fp8_for_input(l), from, to, add);
   if (shape_.lora.adapts(l.projection))
     backend_.linear_backward_input(inner_linear(l), inner_[static_cast<size_t>(l.projection)].gradient, to, true);
 }
@@ -102,7 +105,8 @@ void Transformer::linear_backward_input(const BlockLinear& l, ConstValues from, 
 void Transformer::linear_gelu_backward_input(const BlockLinear& l, ConstValues from, ConstValues before_gelu,
                                              Values to) {
   if (!in_input_part()) return;
-  if (!shape_.lora.adapts(l.projection)) return backend_.linear_gelu_backward_input(l.linear, from, before_gelu, to);
+  if (!shape_.lora.adapts(l.projection))
+    return backend_.linear_gelu_backward_input(with_fp8_for_input(l), from, before_gelu, to);
   linear_backward_input(l, from, to);
   backend_.gelu_backward(to, before_gelu, l.linear.rows * l.linear.inputs);
 }

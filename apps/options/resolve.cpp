@@ -1,6 +1,7 @@
 // Derives options from one another and checks their combinations.
 #include <string>
 
+#include "apps/options/products_option.h"
 #include "apps/options/train_options.h"
 #include "engine/options/policy_of.h"
 #include "kernels/system/error.h"
@@ -190,8 +191,7 @@ void resolve(TrainOptions& o, int rank_count, bool on_gpu) {
   }
   EngineOptions& engine = o.engine;
   if (!o.precision) o.precision = on_gpu ? DType::kBFloat16 : DType::kFloat32;
-  if (o.products == Fp32Products::kTf32 && (!on_gpu || o.precision != DType::kFloat32))
-    throw UsageError("--products tf32 needs --device cuda and --precision fp32.");
+  check_products(o.products, o, on_gpu, "--device cuda");
   if (!engine.precision.reduce) engine.precision.reduce = engine.precision.gradients;
   const bool into_shard = accumulates_into_shard(policy_of(engine));
   engine.accumulate_into = into_shard ? AccumulateInto::kShard : AccumulateInto::kFull;

@@ -2,6 +2,7 @@
 
 #include "apps/options/arguments.h"
 #include "apps/options/pipeline_order.h"
+#include "apps/options/products_option.h"
 
 namespace aliquot {
 namespace {
@@ -89,8 +90,7 @@ void add_optimizer(OptionTable& t, TrainOptions& o, const OptionTable& common) {
 void add_precision_and_memory(OptionTable& t, TrainOptions& o, const OptionTable& common) {
   t.heading("Precision");
   t.add(common, {"precision"});
-  t.choice("products", o.products, kProductWords,
-           "Operands of matrix products on GPUs: full has the type of --precision; tf32 rounds fp32 to 10 bits.");
+  add_products(t, o.products);
   t.add(common, {"gradients", "reduce-precision", "master", "state", "accumulate-into"});
   t.heading("Memory and overlap");
   t.add(common, {"prefetch", "keep-gathered", "gather-for", "gather", "memory-budget", "offload", "offload-parameters",

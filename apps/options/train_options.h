@@ -12,7 +12,7 @@
 #include "apps/options/mesh_option.h"
 #include "apps/options/shape_options.h"
 #include "engine/options/common_options.h"
-#include "kernels/gemm/product_cuda.h"
+#include "kernels/gemm/operand_rounding.h"
 #include "optim/schedule.h"
 
 namespace aliquot {
@@ -27,7 +27,7 @@ struct TrainOptions : ShapeOptions, CommonOptions {
   std::string pipeline_order_from, machine = "host", profile;
 
   std::string init;
-  Fp32Products products = Fp32Products::kExact;
+  OperandRounding products = OperandRounding::kNone;
 
   std::string data;
   bool shuffle = true;
@@ -75,8 +75,6 @@ struct TrainOptions : ShapeOptions, CommonOptions {
 };
 
 inline constexpr std::array kShuffleWords{EnumName{"on", true}, EnumName{"off", false}};
-inline constexpr std::array kProductWords{EnumName{"full", Fp32Products::kExact},
-                                          EnumName{"tf32", Fp32Products::kTf32}};
 inline constexpr std::array kScheduleWords{EnumName{"constant", RateShape::kConstant},
                                            EnumName{"linear", RateShape::kLinear},
                                            EnumName{"cosine", RateShape::kCosine}, EnumName{"wsd", RateShape::kWsd},

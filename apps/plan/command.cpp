@@ -6,6 +6,7 @@
 
 #include "apps/commands.h"
 #include "apps/console.h"
+#include "apps/options/products_option.h"
 #include "apps/options/train_options.h"
 #include "apps/plan/machine.h"
 #include "apps/plan/mesh_search.h"
@@ -94,6 +95,7 @@ int run_plan(const Arguments& arguments) {
     warn("{} has no effect without --tensor.", rows->where);
   const Machine machine = find_machine(machine_name(options));
   resolve_precision(options, machine.has_gpus);
+  check_products(options.products, options, machine.has_gpus, "a --machine with GPUs");
   if (options.mesh.automatic) return plan_meshes(options, machine);
   std::vector<Json> plans;
   std::vector<PlannedRun> outcomes;

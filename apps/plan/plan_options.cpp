@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "apps/options/pipeline_order.h"
+#include "apps/options/products_option.h"
 #include "engine/options/policy_of.h"
 #include "kernels/system/error.h"
 
@@ -37,6 +38,7 @@ void add_sharding(OptionTable& t, PlanOptions& o, const OptionTable& common) {
   t.add(common, {"quantize", "reproducible"});
   t.heading("Precision and optimizer");
   t.add(common, "precision", "Data type of the computation; default: bf16 if --machine has GPUs, otherwise fp32.");
+  add_products(t, o.products);
   t.add(common, {"gradients", "reduce-precision", "master", "state", "optimizer"});
 }
 

@@ -9,6 +9,7 @@
 #include "apps/options/mesh_option.h"
 #include "apps/options/shape_options.h"
 #include "engine/options/common_options.h"
+#include "kernels/gemm/operand_rounding.h"
 #include "sharding/topology.h"
 
 namespace aliquot {
@@ -26,6 +27,7 @@ struct PlanOptions : ShapeOptions, CommonOptions {
   std::string stages, pipeline_order_from;
   int64_t micro_batch = 4;
   std::optional<int64_t> sequence, global_batch;
+  OperandRounding products = OperandRounding::kNone;
 
   std::optional<int64_t> device_memory;
   std::string machine, profile;

@@ -28,7 +28,7 @@ ModelSpec model_of(const PlanOptions& o, const Machine& machine, const ModelShap
                           .tensor = tensor};
   options.keep_logits = keeps_logits;
   const DeviceKind device = machine.has_gpus ? DeviceKind::kCuda : DeviceKind::kHost;
-  model.activations = activations_of(shape, options, device, o.world.threads_per_rank);
+  model.activations = activations_of(shape, options, device, o.world.threads_per_rank, o.products);
   return model;
 }
 

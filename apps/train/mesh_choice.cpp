@@ -60,6 +60,7 @@ PlanOptions plan_options(World& world, const TrainOptions& o) {
   plan.ranks_per_node = most_ranks_of_a_node(world.topology());
   plan.micro_batch = std::max<int64_t>(o.micro_batch, 1);
   plan.sequence = o.sequence;
+  plan.products = o.products;
   plan.global_batch = o.global_batch;
   plan.machine = o.machine;
   plan.profile = o.profile;

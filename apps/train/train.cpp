@@ -70,7 +70,7 @@ void check_before_launch(const TrainOptions& options) {
   TrainOptions copy = options;
   // The next options depend on the device or on the number of ranks, and a launcher may start a different number. They
   // are checked after the launch.
-  copy.products = Fp32Products::kExact;
+  copy.products = OperandRounding::kNone;
   copy.global_batch.reset();
   copy.engine.pipeline = copy.engine.tensor = 1;
   check_tensor_group(model_shape(options), tensor_group(options, options.engine, 0));

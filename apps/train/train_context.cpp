@@ -17,7 +17,7 @@ TrainContext::TrainContext(World& world, const TrainOptions& options)
     // Inference has many different numbers of rows, so it measures no products.
     backend_ = make_cuda_backend(
         world.device(),
-        {.fp32 = options.products, .choices_file = product_choices_file(), .measures = !options.frozen});
+        {.rounding = options.products, .choices_file = product_choices_file(), .measures = !options.frozen});
   } else {
     options_.world.threads_per_rank = as_host_stream(*stream_).pool().thread_count();
     backend_ = make_host_backend(as_host_stream(*stream_).pool());

@@ -32,11 +32,14 @@ void require_valid(const Product& p, const ProductEpilogue& extra) {
   if (!valid) throw std::logic_error("a matrix product on a GPU has an epilogue that does not exist");
 }
 
-/// Returns the bias in the type of the result. cuBLASLt supports no other type.
-ConstValues typed_bias(Stream& stream, const Product& p, ConstValues bias) {
-  if (bias.data == nullptr || bias.type == p.to.type) return bias;
-  cuda_kernels().cast(stream, vector_of(p), p.to.type, bias.data, bias.type, p.columns);
-  return {vector_of(p), p.to.type};
+/// The only type of a bias that cuBLASLt supports.
+DType bias_type(const GpuProduct& p) { return p.fp8.exist() ? DType::kBFloat16 : p.to.type; }
+
+/// Returns the bias in the type that cuBLASLt supports.
+ConstValues typed_bias(Stream& stream, const GpuProduct& p, ConstValues bias) {
+  if (bias.data == nullptr || bias.type == bias_type(p)) return bias;
+  cuda_kernels().cast(stream, vector_of(p), bias_type(p), bias.data, bias.type, p.columns);
+  return {vector_of(p), bias_type(p)};
 }
 
 }  // namespace
@@ -44,7 +47,7 @@ ConstValues typed_bias(Stream& stream, const Product& p, ConstValues bias) {
 class CudaProducts::Plans {
  public:
   Plans(const CudaDevice& device, const ProductSettings& settings)
-      : fp32_(settings.fp32), measures_(settings.measures) {
+      : rounding_(settings.rounding), measures_(settings.measures) {
     cublasLtHandle_t made = nullptr;
     check_products(cublaslt().create(&made), "cannot initialize cuBLASLt");
     library_.reset(made);
@@ -55,9 +58,9 @@ class CudaProducts::Plans {
 
   cublasLtHandle_t library() const { return library_.get(); }
 
-  ProductPlan& of(const Product& p, const ProductEpilogue& extra) {
+  ProductPlan& of(const GpuProduct& p, const ProductEpilogue& extra) {
     constexpr int kCandidates = 8;
-    const ProductKey key(p, extra, fp32_);
+    const ProductKey key(p, extra, rounding_);
     const auto known = plans_.find(key);
     if (known != plans_.end()) return known->second;
     ProductPlan plan = plan_product(library_.get(), p, extra, key, choices_ ? kCandidates : 1);
@@ -85,7 +88,7 @@ class CudaProducts::Plans {
       plan.chosen = static_cast<std::size_t>(*choice);
   }
 
-  Fp32Products fp32_;
+  OperandRounding rounding_;
   bool measures_;
   OwnedLibrary library_;
   std::optional<ProductChoices> choices_;
@@ -96,24 +99,25 @@ CudaProducts::CudaProducts(CudaDevice& device, const ProductSettings& settings)
     : plans_(std::make_unique<Plans>(device, settings)) {}
 CudaProducts::~CudaProducts() = default;
 
-bool CudaProducts::supports(const Product& p, const ProductEpilogue& extra) {
+bool CudaProducts::supports(const GpuProduct& p, const ProductEpilogue& extra) {
   require_valid(p, extra);
   if (extra.added.data != nullptr && extra.added.type != p.to.type) return false;
   ProductEpilogue planned = extra;
-  if (extra.bias.data != nullptr && extra.bias.type != p.to.type) {
+  if (extra.bias.data != nullptr && extra.bias.type != bias_type(p)) {
     if (!bias_fits(p) || extra.scratch_bytes != kGpuProductScratchBytes) return false;
-    planned.bias = {vector_of(p), p.to.type};  // where typed_bias() stores the converted bias
+    planned.bias = {vector_of(p), bias_type(p)};  // where typed_bias() stores the converted bias
   }
   return plans_->of(p, planned).is_supported();
 }
 
-void CudaProducts::multiply(Stream& stream, const Product& p, const ProductEpilogue& extra) {
+void CudaProducts::multiply(Stream& stream, const GpuProduct& p, const ProductEpilogue& extra) {
   if (!supports(p, extra))
     throw UnavailableError(product_text(p) + " is not supported by this version of cuBLASLt: use --device host");
   ProductEpilogue with = extra;
   with.bias = typed_bias(stream, p, extra.bias);
   ProductPlan& plan = plans_->of(p, with);
   set_pointers(plan, with);
+  if (p.fp8.exist()) set_factors(plan, p.fp8);
   const bool adds_matrix = extra.added.data != nullptr;
   const ProductCall call{plans_->library(), p, adds_matrix ? extra.added.data : p.to.data,
                          adds_matrix ? extra.added_factor

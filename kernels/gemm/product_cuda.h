@@ -6,6 +6,8 @@
 #include <string>
 
 #include "kernels/device/device.h"
+#include "kernels/formats/float8.h"
+#include "kernels/gemm/operand_rounding.h"
 #include "kernels/gemm/product.h"
 #include "kernels/gemm/product_scratch.h"
 
@@ -13,15 +15,29 @@ namespace aliquot {
 
 class CudaDevice;
 
-/// How a GPU multiplies fp32 operands. kTf32 rounds them to 10 bits after the point and uses tensor cores. Sums are
-/// fp32 in both cases.
-enum class Fp32Products : uint8_t { kExact, kTf32 };
-
 /// The properties of all products of a rank.
 struct ProductSettings {
-  Fp32Products fp32 = Fp32Products::kExact;
-  std::string choices_file = {};  // see CudaProducts; empty: none
-  bool measures = true;           // whether to measure products that the file lacks
+  OperandRounding rounding = OperandRounding::kNone;  // kFp8 has no effect here: callers quantize operands
+  std::string choices_file = {};                      // see CudaProducts; empty: none
+  bool measures = true;                               // whether to measure products that the file lacks
+};
+
+/// The formats of operands in fp8, and the factors in GPU memory that multiply them.
+struct Fp8Operands {
+  Fp8Format a = Fp8Format::kE4M3, b = Fp8Format::kE4M3;
+  const float *a_factor = nullptr, *b_factor = nullptr;  // null: the operands are not fp8
+
+  bool exist() const { return a_factor != nullptr; }
+};
+
+/// A product whose operands may be fp8. The type of such operands in Product is DType::kUInt8. Then the depth must be
+/// contiguous in both operands (b is transposed), all extents must be multiples of 16, the alignments at least 16
+/// bytes, the result fp32 or bf16, and not both operands E5M2.
+struct GpuProduct : Product {
+  GpuProduct(const Product& product, const Fp8Operands& operands = {})  // NOLINT(google-explicit-constructor)
+      : Product(product), fp8(operands) {}
+
+  Fp8Operands fp8;
 };
 
 /// What a GPU computes together with a product. It changes the fp32 sums of the product before they are rounded, in the
@@ -38,7 +54,8 @@ struct ProductEpilogue {
   ConstValues bias = {};   // added to each row
   Gelu gelu = Gelu::kNone;
   Values gelu_input = {};  // a matrix with the type and the stride of the result
-  /// The bytes at Product::scratch. If they are not the default, the bias must have the type of the result.
+  /// The bytes at Product::scratch. If they are not the default, the bias must have the type that cuBLASLt needs: that
+  /// of the result or, with fp8 operands, bf16.
   int64_t scratch_bytes = kGpuProductScratchBytes;
 };
 
@@ -59,10 +76,10 @@ class CudaProducts {
 
   /// Enqueues a product whose operands have one type. Product::scratch must have scratch_bytes bytes. Throws
   /// UnavailableError if cuBLASLt does not support it.
-  void multiply(Stream& stream, const Product& product, const ProductEpilogue& epilogue = {});
+  void multiply(Stream& stream, const GpuProduct& product, const ProductEpilogue& epilogue = {});
   /// Whether cuBLASLt supports this product with this epilogue. The answer depends on types, extents, strides,
   /// alignments and the size of the scratch memory.
-  bool supports(const Product& product, const ProductEpilogue& epilogue);
+  bool supports(const GpuProduct& product, const ProductEpilogue& epilogue);
 
  private:
   class Plans;

@@ -15,6 +15,7 @@ namespace {
 
 using Gelu = ProductEpilogue::Gelu;
 
+cudaDataType_t data_type(Fp8Format format) { return format == Fp8Format::kE4M3 ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2; }
 cudaDataType_t data_type(DType type) {
   return type == DType::kFloat32 ? CUDA_R_32F : type == DType::kFloat16 ? CUDA_R_16F : CUDA_R_16BF;
 }
@@ -49,17 +50,17 @@ void* aligned_workspace(float* scratch) {
   return reinterpret_cast<void*>((at + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment);
 }
 
-OwnedLayout layout(DType type, int64_t rows, int64_t columns, int64_t stride) {
+OwnedLayout layout(cudaDataType_t type, int64_t rows, int64_t columns, int64_t stride) {
   cublasLtMatrixLayout_t made = nullptr;
-  check_products(cublaslt().create_layout(&made, data_type(type), static_cast<uint64_t>(columns),
-                                          static_cast<uint64_t>(rows), stride),
-                 "cannot create a matrix layout");
+  check_products(
+      cublaslt().create_layout(&made, type, static_cast<uint64_t>(columns), static_cast<uint64_t>(rows), stride),
+      "cannot create a matrix layout");
   return OwnedLayout(made);
 }
 
-OwnedLayout operand_layout(const Matrix& m, int64_t rows, int64_t columns) {
+OwnedLayout operand_layout(const Matrix& m, cudaDataType_t type, int64_t rows, int64_t columns) {
   if (m.transposed) std::swap(rows, columns);
-  return layout(m.data.type, rows, columns, m.stride);
+  return layout(type, rows, columns, m.stride);
 }
 
 template <class Value>
@@ -77,6 +78,8 @@ OwnedProduct make_product(const ProductKey& key) {
   set(product, CUBLASLT_MATMUL_DESC_TRANSB, key.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
   if (key.epilogue != CUBLASLT_EPILOGUE_DEFAULT) set(product, CUBLASLT_MATMUL_DESC_EPILOGUE, key.epilogue);
   if (key.gelu_alignment != 0) set(product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.to_stride);
+  if (key.is_fp8 && key.bias_alignment != 0)
+    set(product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<int32_t>(CUDA_R_16BF));
   return product;
 }
 
@@ -107,6 +110,17 @@ OwnedPreference make_preference(const ProductKey& key) {
   return preference;
 }
 
+/// What GpuProduct requires of products with fp8 operands.
+bool is_valid_fp8(const ProductKey& key) {
+  constexpr int64_t kExtent = 16, kAlignment = 16;
+  const bool fits = key.rows % kExtent == 0 && key.columns % kExtent == 0 && key.depth % kExtent == 0;
+  const bool is_aligned = key.a_alignment >= kAlignment && key.b_alignment >= kAlignment &&
+                          key.to_alignment >= kAlignment &&
+                          (key.added_alignment == 0 || key.added_alignment >= kAlignment);
+  return fits && is_aligned && !key.a_transposed && key.b_transposed && key.result != DType::kFloat16 &&
+         (key.a_format == Fp8Format::kE4M3 || key.b_format == Fp8Format::kE4M3);
+}
+
 /// cuBLASLt requires that rows of the input of a GELU are aligned to 16 bytes, and that their stride is a multiple of
 /// eight elements. Some of its kernels load 16 bytes of a bias at a time.
 bool has_aligned_vectors(const ProductKey& key) {
@@ -135,7 +149,7 @@ void check_products(cublasStatus_t status, const std::string& what) {
   throw FaultError(sentence);
 }
 
-ProductKey::ProductKey(const Product& p, const ProductEpilogue& extra, Fp32Products fp32)
+ProductKey::ProductKey(const GpuProduct& p, const ProductEpilogue& extra, OperandRounding rounding)
     : rows(p.rows),
       columns(p.columns),
       depth(p.depth),
@@ -144,7 +158,10 @@ ProductKey::ProductKey(const Product& p, const ProductEpilogue& extra, Fp32Produ
       to_stride(p.to_stride),
       a_transposed(p.a.transposed),
       b_transposed(p.b.transposed),
-      rounds_to_tf32(p.a.data.type == DType::kFloat32 && fp32 == Fp32Products::kTf32),
+      rounds_to_tf32(p.a.data.type == DType::kFloat32 && rounding == OperandRounding::kTf32),
+      is_fp8(p.fp8.exist()),
+      a_format(p.fp8.a),
+      b_format(p.fp8.b),
       operands(p.a.data.type),
       result(p.to.type),
       epilogue(epilogue_of(extra)),
@@ -156,16 +173,20 @@ ProductKey::ProductKey(const Product& p, const ProductEpilogue& extra, Fp32Produ
       gelu_alignment(alignment(extra.gelu_input, p.to_stride)),
       workspace_bytes(workspace_bytes_of(extra)) {}
 
-ProductPlan plan_product(cublasLtHandle_t library, const Product& p, const ProductEpilogue& extra,
+ProductPlan plan_product(cublasLtHandle_t library, const GpuProduct& p, const ProductEpilogue& extra,
                          const ProductKey& key, int most) {
   ProductPlan plan;
-  if (!has_aligned_vectors(key)) return plan;
+  if (!has_aligned_vectors(key) || (key.is_fp8 && !is_valid_fp8(key))) return plan;
   plan.workspace_bytes = key.workspace_bytes;
   plan.product = make_product(key);
   set_pointers(plan, extra);  // the heuristic reads their alignment
-  plan.first = operand_layout(p.b, p.depth, p.columns);
-  plan.second = operand_layout(p.a, p.rows, p.depth);
-  plan.to = layout(p.to.type, p.rows, p.columns, p.to_stride);
+  if (key.is_fp8) set_factors(plan, p.fp8);
+  const auto type = [&](const Matrix& m, Fp8Format format) {
+    return key.is_fp8 ? data_type(format) : data_type(m.data.type);
+  };
+  plan.first = operand_layout(p.b, type(p.b, p.fp8.b), p.depth, p.columns);
+  plan.second = operand_layout(p.a, type(p.a, p.fp8.a), p.rows, p.depth);
+  plan.to = layout(data_type(p.to.type), p.rows, p.columns, p.to_stride);
   std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<std::size_t>(most));
   int count = 0;
   const cublasStatus_t status =
@@ -187,8 +208,14 @@ void set_pointers(const ProductPlan& plan, const ProductEpilogue& extra) {
     set(plan.product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, extra.gelu_input.data);
 }
 
+// cuBLASLt's first operand is b.
+void set_factors(const ProductPlan& plan, const Fp8Operands& operands) {
+  set(plan.product, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, operands.b_factor);
+  set(plan.product, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, operands.a_factor);
+}
+
 void run_product(Stream& stream, const ProductPlan& plan, std::size_t candidate, const ProductCall& call) {
-  const Product& p = call.product;
+  const GpuProduct& p = call.product;
   check_products(cublaslt().multiply(call.library, plan.product.get(), &p.factor, p.b.data.data, plan.first.get(),
                                      p.a.data.data, plan.second.get(), &call.kept, call.added, plan.to.get(), p.to.data,
                                      plan.to.get(), &plan.candidates[candidate], aligned_workspace(p.scratch),
@@ -226,16 +253,20 @@ std::size_t fastest_candidate(Stream& stream, const ProductPlan& plan, const Pro
 
 std::string choice_text(const ProductKey& k) {
   const auto order = [](bool transposed) { return transposed ? "T" : "N"; };
+  const auto fp8 = [](Fp8Format format) { return format == Fp8Format::kE4M3 ? "e4m3" : "e5m2"; };
+  const std::string operands = k.is_fp8           ? fmt::format("{} x {}", fp8(k.a_format), fp8(k.b_format))
+                               : k.rounds_to_tf32 ? std::string("tf32")
+                                                  : std::string(name(k.operands));
   return fmt::format(
       "{} to {}, {} x {} x {}, strides {} {} {}, {}{}, epilogue {}, alignments {} {} {} {} {} {}, workspace {}",
-      k.rounds_to_tf32 ? "tf32" : name(k.operands), name(k.result), k.rows, k.depth, k.columns, k.a_stride, k.b_stride,
-      k.to_stride, order(k.a_transposed), order(k.b_transposed), static_cast<int>(k.epilogue), k.a_alignment,
-      k.b_alignment, k.to_alignment, k.added_alignment, k.bias_alignment, k.gelu_alignment, k.workspace_bytes);
+      operands, name(k.result), k.rows, k.depth, k.columns, k.a_stride, k.b_stride, k.to_stride, order(k.a_transposed),
+      order(k.b_transposed), static_cast<int>(k.epilogue), k.a_alignment, k.b_alignment, k.to_alignment,
+      k.added_alignment, k.bias_alignment, k.gelu_alignment, k.workspace_bytes);
 }
 
-std::string product_text(const Product& p) {
+std::string product_text(const GpuProduct& p) {
   return fmt::format("a matrix product of {} operands with {} result, {} x {} x {} (rows x depth x columns)",
-                     name(p.a.data.type), name(p.to.type), p.rows, p.depth, p.columns);
+                     p.fp8.exist() ? "fp8" : name(p.a.data.type), name(p.to.type), p.rows, p.depth, p.columns);
 }
 
 }  // namespace aliquot

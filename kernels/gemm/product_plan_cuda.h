@@ -32,13 +32,14 @@ using OwnedPreference = OwnedHandle<cublasLtMatmulPreference_t, &CublasLt::destr
 /// The properties of a product that determine its plan. Alignments are in bytes, and 0 if there is no array.
 struct ProductKey {
   int64_t rows, columns, depth, a_stride, b_stride, to_stride;
-  bool a_transposed, b_transposed, rounds_to_tf32;
+  bool a_transposed, b_transposed, rounds_to_tf32, is_fp8;
+  Fp8Format a_format, b_format;  // only with is_fp8
   DType operands, result;
   cublasLtEpilogue_t epilogue;
   int64_t a_alignment, b_alignment, to_alignment, added_alignment, bias_alignment, gelu_alignment;
   int64_t workspace_bytes;
 
-  ProductKey(const Product& product, const ProductEpilogue& extra, Fp32Products fp32);
+  ProductKey(const GpuProduct& product, const ProductEpilogue& extra, OperandRounding rounding);
   auto operator<=>(const ProductKey&) const = default;
 };
 
@@ -57,7 +58,7 @@ struct ProductPlan {
 };
 
 /// Asks cuBLASLt for up to `most` algorithms.
-ProductPlan plan_product(cublasLtHandle_t library, const Product& product, const ProductEpilogue& extra,
+ProductPlan plan_product(cublasLtHandle_t library, const GpuProduct& product, const ProductEpilogue& extra,
                          const ProductKey& key, int most);
 
 /// Sets the addresses of the bias and of the input of the GELU.
@@ -66,7 +67,7 @@ void set_pointers(const ProductPlan& plan, const ProductEpilogue& extra);
 /// The arguments of cublasLtMatmul() for one product. All pointers are in GPU memory.
 struct ProductCall {
   cublasLtHandle_t library;
-  const Product& product;
+  const GpuProduct& product;
   const void* added;  // the matrix that is added to the product, or the result if there is none
   float kept;         // the factor of `added`
   int64_t workspace_bytes;
@@ -80,7 +81,10 @@ std::size_t fastest_candidate(Stream& stream, const ProductPlan& plan, const Pro
 /// Identifies the key in ProductChoices.
 std::string choice_text(const ProductKey& key);
 
+/// Sets the factors of a planned product with fp8 operands.
+void set_factors(const ProductPlan& plan, const Fp8Operands& operands);
+
 /// Describes the product in messages.
-std::string product_text(const Product& product);
+std::string product_text(const GpuProduct& product);
 
 }  // namespace aliquot

@@ -10,4 +10,7 @@ inline constexpr int64_t kGpuProductScratchBytes = int64_t{32} << 20;
 inline constexpr int64_t kGpuProductVectorBytes = int64_t{1} << 20;
 inline constexpr int64_t kGpuProductWorkspaceBytes = kGpuProductScratchBytes - kGpuProductVectorBytes;
 
+/// The elements of cuda::Fp8Quantization::partial_maxima.
+inline constexpr int64_t kFp8PartialMaxima = 1024;
+
 }  // namespace aliquot

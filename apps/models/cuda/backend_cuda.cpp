@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "apps/models/cuda/fp8_linears_cuda.h"
 #include "apps/models/cuda/gpu_scratch.h"
 #include "apps/models/cuda/layers_cuda.h"
 #include "apps/models/cuda/uploads_cuda.h"
@@ -61,7 +62,9 @@ class CudaBackend final : public Backend {
  public:
   CudaBackend(CudaDevice& device, const ProductSettings& products)
       : device_(device),
+        rounding_(products.rounding),
         products_(device, products),
+        fp8_(products_),
         batches_(device),
         loss_factor_(device),
         loss_(device),
@@ -77,30 +80,25 @@ class CudaBackend final : public Backend {
   }
 
   void linear_forward(const Linear& l, ConstValues x, const float* residual, Values to) override {
-    const Product product = forward_product(l, x, to, false);
-    const ProductEpilogue sums{.added = residual, .bias = l.bias};
-    if (products_.supports(product, sums)) return products_.multiply(*stream_, product, sums);
-    const bool starts = l.bias.data != nullptr || residual != nullptr;
-    // Stores bias and residual in `to` before the product adds to it, so that the sum is rounded only once.
-    if (starts) cuda::add_bias(*stream_, {to, residual, l.bias, l.rows, l.outputs, output_stride(l)});
-    products_.multiply(*stream_, forward_product(l, x, to, starts));
+    multiply_with_bias(l, fp8_.forward(*stream_, l, x, forward_product(l, x, to, false)), residual);
   }
   void linear_gelu_forward(const Linear& l, ConstValues x, Values before_gelu, Values to, bool needs_gelu) override {
-    const Product product = forward_product(l, x, to, false);
+    GpuProduct product = fp8_.forward(*stream_, l, x, forward_product(l, x, to, false));
     const ProductEpilogue gelu{.bias = l.bias, .gelu = ProductEpilogue::Gelu::kForward, .gelu_input = before_gelu};
     // Computes the GELU even if it is not needed, because another product might give other bits.
     if (fuses_gelu() && products_.supports(product, gelu)) return products_.multiply(*stream_, product, gelu);
-    linear_forward(l, x, nullptr, before_gelu);
+    product.to = before_gelu;
+    multiply_with_bias(l, product, nullptr);
     if (needs_gelu) gelu_forward(to, before_gelu, l.rows * l.outputs);
   }
   void linear_forward_add(const Linear& l, ConstValues x, Values to) override {
     products_.multiply(*stream_, forward_product(l, x, to, true));
   }
   void linear_backward_input(const Linear& l, ConstValues from, Values to, bool add) override {
-    products_.multiply(*stream_, input_product(l, from, to, add));
+    products_.multiply(*stream_, fp8_.backward_input(*stream_, l, from, input_product(l, from, to, add)));
   }
   void linear_gelu_backward_input(const Linear& l, ConstValues from, ConstValues before_gelu, Values to) override {
-    const Product product = input_product(l, from, to, false);
+    const GpuProduct product = fp8_.backward_input(*stream_, l, from, input_product(l, from, to, false));
     const ProductEpilogue gelu{.gelu = ProductEpilogue::Gelu::kBackward,
                                .gelu_input = {const_cast<void*>(before_gelu.data), before_gelu.type}};
     if (fuses_gelu() && products_.supports(product, gelu)) return products_.multiply(*stream_, product, gelu);
@@ -108,7 +106,7 @@ class CudaBackend final : public Backend {
     gelu_backward(to, before_gelu, l.rows * l.inputs);
   }
   void linear_backward_weights(const Linear& l, ConstValues x, ConstValues from, const LinearGradients& to) override {
-    products_.multiply(*stream_, weight_product(l, x, from, to));
+    products_.multiply(*stream_, fp8_.backward_weights(*stream_, l, x, from, weight_product(l, x, from, to)));
     if (to.bias.data == nullptr) return;
     // The product has ended before the sums begin.
     const LayerScratch scratch{l.scratch, product_scratch_elements(from.type, to.weight.type)};
@@ -227,8 +225,19 @@ class CudaBackend final : public Backend {
   int64_t row_sum_scratch_elements(int64_t rows, int64_t width) const override {
     return gpu_row_sum_scratch_elements(rows, width);
   }
+  bool has_fp8_products() const override { return rounding_ == OperandRounding::kFp8; }
 
  private:
+  /// Computes the product of linear_forward(), and adds bias and residual.
+  void multiply_with_bias(const Linear& l, GpuProduct product, const float* residual) {
+    const ProductEpilogue sums{.added = residual, .bias = l.bias};
+    if (products_.supports(product, sums)) return products_.multiply(*stream_, product, sums);
+    product.add = l.bias.data != nullptr || residual != nullptr;
+    // Stores bias and residual before the product adds to them, so that the sum is rounded only once.
+    if (product.add) cuda::add_bias(*stream_, {product.to, residual, l.bias, l.rows, l.outputs, output_stride(l)});
+    products_.multiply(*stream_, product);
+  }
+
   /// A loss in pinned host memory.
   class Loss {
    public:
@@ -313,7 +322,9 @@ class CudaBackend final : public Backend {
 
   CudaDevice& device_;
   Stream* stream_ = nullptr;
+  OperandRounding rounding_;
   CudaProducts products_;
+  Fp8Linears fp8_;
   AlternatingUpload batches_;
   Upload loss_factor_;
   float factor_value_ = 1;
@@ -334,6 +345,10 @@ class CudaBackend final : public Backend {
 std::unique_ptr<Backend> make_cuda_backend(Device& device, const ProductSettings& products) {
   CudaDevice& gpu = cuda_device(device);
   gpu.make_current();
+  if (products.rounding == OperandRounding::kFp8 && gpu.capability() < 89) {
+    throw UnavailableError("--products fp8 needs a GPU of compute capability 8.9 or more, and " + gpu.describe() +
+                           " has less: use --products full.");
+  }
   return std::make_unique<CudaBackend>(gpu, products);
 }
 

@@ -124,7 +124,7 @@ class HostBackend : public Backend {
 
 class PlannedGpuBackend final : public HostBackend {
  public:
-  using HostBackend::HostBackend;
+  PlannedGpuBackend(ThreadPool& pool, OperandRounding rounding) : HostBackend(pool, 1), rounding_(rounding) {}
   int64_t attention_scratch_elements(const AttentionShape& shape, DType) const override {
     return gpu_attention_scratch_elements(shape);
   }
@@ -135,6 +135,10 @@ class PlannedGpuBackend final : public HostBackend {
   int64_t row_sum_scratch_elements(int64_t rows, int64_t width) const override {
     return gpu_row_sum_scratch_elements(rows, width);
   }
+  bool has_fp8_products() const override { return rounding_ == OperandRounding::kFp8; }
+
+ private:
+  OperandRounding rounding_;
 };
 
 }  // namespace
@@ -143,8 +147,8 @@ std::unique_ptr<Backend> make_host_backend(ThreadPool& pool, int threads) {
   return std::make_unique<HostBackend>(pool, threads);
 }
 
-std::unique_ptr<Backend> make_planned_gpu_backend(ThreadPool& pool) {
-  return std::make_unique<PlannedGpuBackend>(pool, 1);
+std::unique_ptr<Backend> make_planned_gpu_backend(ThreadPool& pool, OperandRounding rounding) {
+  return std::make_unique<PlannedGpuBackend>(pool, rounding);
 }
 
 }  // namespace aliquot

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "apps/models/layers/fp8_layers.h"
 #include "kernels/formats/host_device.h"
 #include "kernels/layers/row_loops.h"
 #include "kernels/system/thread_pool.h"
@@ -24,6 +25,7 @@ struct Linear {
   // Elements from one row to the next, of the output, the input and the weight. 0 means that rows are contiguous.
   int64_t output_stride = 0, input_stride = 0, weight_stride = 0;
   float factor = 1.0f;  // multiplies the products with the weight, in forward and backward
+  Fp8Linear fp8 = {};
 
   /// The part of this layer with inputs or outputs [first, first + count). The caller moves the pointers to x and y.
   Linear with_inputs(int64_t first, int64_t count) const;

@@ -9,8 +9,10 @@
 #include "apps/train/wrap.h"
 #include "engine/engine.h"
 #include "kernels/device/host_stream.h"
+#include "kernels/system/error.h"
 #include "tests/support/all_cases.h"
 #include "tests/support/random_values.h"
+#include "tests/support/simulated/simulated_cuda.h"
 
 namespace aliquot::test {
 namespace {
@@ -23,6 +25,7 @@ struct Setting {
   int ranks = 1, stage = 3, recompute = 0;
   DType compute = DType::kFloat32;
   int tensor = 1;
+  OperandRounding rounding = OperandRounding::kNone;
   int64_t batch = kBatch;
 };
 
@@ -61,9 +64,9 @@ ModelShape adapted(ModelShape shape) {
   return shape;
 }
 
-std::unique_ptr<Backend> loops_of(Device& device, ThreadPool& pool) {
+std::unique_ptr<Backend> loops_of(Device& device, ThreadPool& pool, OperandRounding rounding) {
   if (device.kind() == DeviceKind::kHost) return make_host_backend(pool);
-  return make_cuda_backend(device);
+  return make_cuda_backend(device, {.rounding = rounding});
 }
 
 double train_a_micro_batch(Engine& engine, Model& model, int64_t batch, int rank, int step) {
@@ -98,7 +101,7 @@ std::vector<float> decode(World& world, Engine& engine, Model& model, const Sett
 
 void train(World& world, const Setting& setting, Outcome& outcome) {
   ThreadPool pool(1);
-  const auto loops = loops_of(world.device(), pool);
+  const auto loops = loops_of(world.device(), pool, setting.rounding);
   const TensorGroup group{setting.tensor, world.rank() % setting.tensor, setting.stage == 3};
   const auto model = make_model(
       setting.shape,
@@ -208,6 +211,69 @@ TEST(ModelsWithManyRows, MatchTheHost) {
   for (const ModelShape& shape : {shape_of(ModelFamily::kGpt2), varied_llama()}) {
     const Setting setting{.shape = shape, .ranks = 1, .stage = 0, .batch = 5};
     expect_like_host(outcome_of(setting, DeviceChoice::kCuda), setting);
+  }
+}
+
+/// Extents of linear layers that fp8 needs, also if two ranks divide them.
+ModelShape fp8_shape(ModelFamily family) {
+  ModelShape shape = shape_of(family);
+  shape.width = shape.hidden = 64;
+  return shape;
+}
+
+class Fp8ModelsOnSimulatedGpus : public testing::TestWithParam<ModelFamily> {
+ protected:
+  static Setting setting() {
+    Setting setting{.shape = fp8_shape(GetParam()), .ranks = 2, .stage = 0, .compute = DType::kBFloat16};
+    setting.rounding = OperandRounding::kFp8;
+    setting.batch = 4;
+    return setting;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Families, Fp8ModelsOnSimulatedGpus, testing::Values(ModelFamily::kGpt2, ModelFamily::kLlama));
+
+/// The operands have about 3 bits.
+void expect_near(const Outcome& got, const Outcome& exact) {
+  EXPECT_NE(got.losses, exact.losses);
+  for (size_t i = 0; i < got.losses.size(); ++i) EXPECT_NEAR(got.losses[i], exact.losses[i], 0.01 * exact.losses[i]);
+}
+
+TEST_P(Fp8ModelsOnSimulatedGpus, HaveLossesNearThoseOfBf16AndAreEqualAtEveryZeroStage) {
+  Setting one = setting();
+  const Outcome first = outcome_of(one, DeviceChoice::kCuda);
+  one.rounding = OperandRounding::kNone;
+  expect_near(first, outcome_of(one, DeviceChoice::kCuda));
+  for (const int stage : {2, 3}) {
+    one = setting();
+    one.stage = stage;
+    one.recompute = stage == 3 ? 2 : 0;
+    EXPECT_TRUE(outcome_of(one, DeviceChoice::kCuda) == first) << "ZeRO stage " << stage;
+  }
+}
+
+TEST_P(Fp8ModelsOnSimulatedGpus, HaveLossesNearThoseOfBf16InTensorGroups) {
+  for (const int stage : {1, 3}) {
+    Setting one = setting();
+    one.tensor = 2;
+    one.stage = stage;
+    const Outcome got = outcome_of(one, DeviceChoice::kCuda);
+    one.rounding = OperandRounding::kNone;
+    expect_near(got, outcome_of(one, DeviceChoice::kCuda));
+  }
+}
+
+TEST(Fp8Models, NeedAGpuThatHasFp8) {
+  simulated::set_compute_capability(8, 6);
+  const auto device = make_cuda_device(0);
+  simulated::set_compute_capability(9, 0);
+  EXPECT_NO_THROW(make_cuda_backend(*device));
+  try {
+    make_cuda_backend(*device, {.rounding = OperandRounding::kFp8});
+    ADD_FAILURE() << "a GPU without fp8 was accepted";
+  } catch (const UnavailableError& error) {
+    EXPECT_NE(std::string(error.what()).find("simulated #0"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("--products fp8"), std::string::npos) << error.what();
   }
 }
 

@@ -286,9 +286,22 @@ TEST(TrainOptions, ResolvesShapeBatchAndPrecision) {
 TEST(TrainOptions, AcceptsTf32OnlyForFp32OnGpus) {
   TrainOptions on_gpu = parsed({"--products", "tf32", "--precision", "fp32"});
   resolve(on_gpu, 1, true);
-  EXPECT_EQ(on_gpu.products, Fp32Products::kTf32);
+  EXPECT_EQ(on_gpu.products, OperandRounding::kTf32);
   TrainOptions in_bf16 = parsed({"--products", "tf32"});
   EXPECT_THROW(resolve(in_bf16, 1, true), UsageError);
+}
+
+TEST(TrainOptions, AcceptsFp8OnlyForBf16OnGpus) {
+  TrainOptions on_gpu = parsed({"--products", "fp8"});
+  resolve(on_gpu, 1, true);
+  EXPECT_EQ(on_gpu.products, OperandRounding::kFp8);
+  for (const char* precision : {"fp32", "fp16"}) {
+    TrainOptions other = parsed({"--products", "fp8", "--precision", precision});
+    EXPECT_THROW(resolve(other, 1, true), UsageError);
+  }
+  // The scales of the parts of a weight depend on the number of ranks that divide it.
+  TrainOptions reproducible = parsed({"--products", "fp8", "--reproducible", "--tensor", "2"});
+  EXPECT_THROW(resolve(reproducible, 2, true), UsageError);
 }
 
 TEST(TrainOptions, RefusesOptionsThatContradictEachOther) {
@@ -308,6 +321,7 @@ TEST(TrainOptions, RefusesOptionsThatContradictEachOther) {
            {{"--scale-lr", "linear"}, "--scale-lr needs --base-batch"},
            {{"--base-batch", "8"}, "--base-batch has no effect with --scale-lr none"},
            {{"--products", "tf32"}, "--products tf32 needs --device cuda and --precision fp32"},
+           {{"--products", "fp8", "--precision", "bf16"}, "--products fp8 needs --device cuda and --precision bf16"},
            {{"--checkpoint-every", "5"}, "--checkpoint-every needs --checkpoint-dir"},
            {{"--resume", "a", "--init", "b"}, "leave one out"},
            {{"--eval-every", "5"}, "--eval-every needs --eval-data"},

@@ -170,7 +170,7 @@ TEST_P(ProductOnGpu, RoundsOnlyFp32OperandsToTf32) {
   const int64_t columns = 32;
   Array a = random(kRows * kDepth, type()), b = random(kDepth * columns, type());
   Array to = random(kRows * kStride, DType::kFloat32);
-  CudaProducts tf32(*device_, {.fp32 = Fp32Products::kTf32});
+  CudaProducts tf32(*device_, {.rounding = OperandRounding::kTf32});
   products_->multiply(*stream_, product(a, b, to, columns));
   const std::vector<double> exact = to.on_gpu();
   tf32.multiply(*stream_, product(a, b, to, columns));

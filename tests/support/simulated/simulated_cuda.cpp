@@ -100,6 +100,7 @@ void refuse_used_memory(const MemoryRange& memory) {
 
 constexpr int kHost = -1;
 std::atomic<int64_t> made_count{0};
+std::atomic<int> capability_major{9}, capability_minor{0};
 
 cudaError_t allocate(void** data, std::size_t size_bytes, int gpu) {
   if (this_thread_captures()) return cudaErrorStreamCaptureUnsupported;
@@ -115,6 +116,11 @@ cudaError_t allocate(void** data, std::size_t size_bytes, int gpu) {
 namespace aliquot::simulated {
 
 int64_t made_resources() { return made_count; }
+
+void set_compute_capability(int major, int minor) {
+  capability_major = major;
+  capability_minor = minor;
+}
 
 void launch(cudaStream_t stream, std::function<void()> work) {
   enqueue(stream, [work = std::move(work)] { return work; });
@@ -156,8 +162,8 @@ cudaError_t cudaDeviceSynchronize() {
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int gpu) {
   std::memset(properties->uuid.bytes, gpu + 1, sizeof(properties->uuid.bytes));
   std::snprintf(properties->name, sizeof(properties->name), "simulated");
-  properties->major = 9;
-  properties->minor = 0;
+  properties->major = capability_major;
+  properties->minor = capability_minor;
   properties->sharedMemPerBlockOptin = 232448;
   return cudaSuccess;
 }

@@ -22,6 +22,9 @@ void launch_prepared(cudaStream_t stream, std::function<std::function<void()>()>
 /// Sets the longest random delay of work in streams. By default it is 200 microseconds.
 void set_longest_delay(int microseconds);
 
+/// Sets the compute capability of the GPUs. By default it is 9.0.
+void set_compute_capability(int major, int minor);
+
 /// Returns how many graphs were launched.
 int64_t launched_graphs();
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/formats/element.h"
+#include "kernels/formats/float8.h"
 #include "kernels/gemm/cublaslt_cuda.h"
 #include "tests/support/simulated/simulated_cuda.h"
 
@@ -23,6 +24,8 @@ struct Description {
   const void* bias = nullptr;
   const void* gelu_input = nullptr;
   int64_t gelu_stride = 0;
+  int32_t bias_type = -1;  // -1: that of the result
+  const float* factors[2] = {};
 
   bool is(std::initializer_list<int32_t> epilogues) const {
     for (const int32_t one : epilogues) {
@@ -42,8 +45,14 @@ struct Layout {
 Description& of(cublasLtMatmulDesc_t handle) { return *reinterpret_cast<Description*>(handle); }
 const Layout& of(cublasLtMatrixLayout_t handle) { return *reinterpret_cast<const Layout*>(handle); }
 
+bool is_fp8(const Layout& m) { return m.type == CUDA_R_8F_E4M3 || m.type == CUDA_R_8F_E5M2; }
+
 float get(const Layout& m, const void* data, int64_t row, int64_t column) {
   const int64_t i = column * m.stride + row;
+  if (is_fp8(m)) {
+    const auto format = m.type == CUDA_R_8F_E4M3 ? aliquot::Fp8Format::kE4M3 : aliquot::Fp8Format::kE5M2;
+    return aliquot::fp8_to_float(static_cast<const uint8_t*>(data)[i], format);
+  }
   if (m.type == CUDA_R_32F) return static_cast<const float*>(data)[i];
   const uint16_t bits = static_cast<const uint16_t*>(data)[i];
   return m.type == CUDA_R_16F ? aliquot::fp16_to_float(bits) : aliquot::bf16_to_float(bits);
@@ -106,6 +115,9 @@ cublasStatus_t set_product(cublasLtMatmulDesc_t handle, cublasLtMatmulDescAttrib
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER: return assign(to.bias, value, size_bytes);
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER: return assign(to.gelu_input, value, size_bytes);
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: return assign(to.gelu_stride, value, size_bytes);
+    case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE: return assign(to.bias_type, value, size_bytes);
+    case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER: return assign(to.factors[0], value, size_bytes);
+    case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER: return assign(to.factors[1], value, size_bytes);
     case CUBLASLT_MATMUL_DESC_EPILOGUE: {
       const cublasStatus_t status = assign(to.epilogue, value, size_bytes);
       const bool known = to.adds_bias() || to.computes_gelu() || to.reads_gelu();
@@ -146,16 +158,35 @@ cublasStatus_t set_preference(cublasLtMatmulPreference_t, cublasLtMatmulPreferen
   return CUBLAS_STATUS_SUCCESS;
 }
 
+/// The documented requirements of products with fp8 operands on a Hopper GPU. `d` is the layout of the result, and that
+/// of the matrix that is added.
+bool is_valid_fp8(const Description& how, const Layout& a, const Layout& b, const Layout& d) {
+  const auto is_aligned = [](const Layout& m) {
+    const int64_t element_bytes = is_fp8(m) ? 1 : m.type == CUDA_R_32F ? 4 : 2;
+    return m.rows % 16 == 0 && m.columns % 16 == 0 && m.stride * element_bytes % 16 == 0;
+  };
+  const bool types = is_fp8(a) && is_fp8(b) && (a.type == CUDA_R_8F_E4M3 || b.type == CUDA_R_8F_E4M3) &&
+                     (d.type == CUDA_R_32F || d.type == CUDA_R_16BF);
+  const bool bias = !how.adds_bias() || how.bias_type == CUDA_R_16BF || (how.bias_type == -1 && d.type == CUDA_R_16BF);
+  return types && bias && !how.rounds_to_tf32 && how.transposed[0] && !how.transposed[1] &&
+         is_aligned(a) && is_aligned(b) && is_aligned(d) && how.factors[0] != nullptr && how.factors[1] != nullptr;
+}
+
 /// Rejects products that no GPU supports: operands of two types, or a 16-bit result whose type differs from that of the
-/// operands. Finds no algorithm for an epilogue if the result has 48 to 95 rows, so that tests also cover the caller's
-/// fallback. If the caller wants several algorithms, returns four: the second is the fastest, and the third cannot run.
+/// operands. Products with fp8 operands have other requirements. Finds no algorithm for an epilogue if the result has
+/// 48 to 95 rows, so that tests also cover the caller's fallback. If the caller wants several algorithms, returns four:
+/// the second is the fastest, and the third cannot run.
 cublasStatus_t find_algorithm(cublasLtHandle_t, cublasLtMatmulDesc_t description, cublasLtMatrixLayout_t a,
                               cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
                               cublasLtMatmulPreference_t, int most, cublasLtMatmulHeuristicResult_t* results,
                               int* count) {
   *count = 0;
-  if (of(a).type != of(b).type || (of(d).type != CUDA_R_32F && of(d).type != of(a).type))
+  const bool has_factors = of(description).factors[0] != nullptr || of(description).factors[1] != nullptr;
+  if (is_fp8(of(a)) || is_fp8(of(b)) || has_factors) {
+    if (!is_valid_fp8(of(description), of(a), of(b), of(d))) return CUBLAS_STATUS_NOT_SUPPORTED;
+  } else if (of(a).type != of(b).type || (of(d).type != CUDA_R_32F && of(d).type != of(a).type)) {
     return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
   const bool has_epilogue = of(description).epilogue != CUBLASLT_EPILOGUE_DEFAULT;
   if (has_epilogue && of(d).rows >= 48 && of(d).rows < 96) return CUBLAS_STATUS_SUCCESS;
   *count = std::min(most, 4);
@@ -185,7 +216,7 @@ float to_tf32(float value) {
 struct Call {
   Description how;
   Layout to;
-  float factor = 1, kept = 0;
+  float factor = 1, kept = 0, operand_factor = 1;
   const void* c;
   void* d;
   int64_t depth = 0;
@@ -197,8 +228,9 @@ struct Call {
     for (int64_t k = 0; k < depth; ++k) sum += l[k] * r[k];
     // If beta is 0, the output may be uninitialized and is not read.
     const float more = kept == 0 ? 0.0f : kept * get(to, c, row, column);
-    const float bias = how.adds_bias() ? get({to.type, to.rows, 1, to.rows}, how.bias, row, 0) : 0.0f;
-    return factor * sum + more + bias;
+    const auto bias_type = how.bias_type == -1 ? to.type : static_cast<cudaDataType>(how.bias_type);
+    const float bias = how.adds_bias() ? get({bias_type, to.rows, 1, to.rows}, how.bias, row, 0) : 0.0f;
+    return factor * operand_factor * sum + more + bias;
   }
   void store() const {
     const Layout gelu_input{to.type, to.rows, to.columns, how.gelu_stride};
@@ -223,6 +255,13 @@ void overwrite_ends(std::byte* workspace, size_t size_bytes) {
   std::memset(workspace + size_bytes - end_bytes, 0xff, end_bytes);
 }
 
+bool is_valid_fp8(const Call& call, const void* a, const void* b) {
+  for (const void* at : {a, b, call.c, static_cast<const void*>(call.d)}) {
+    if (reinterpret_cast<uintptr_t>(at) % 16 != 0) return false;
+  }
+  return call.how.factors[0] != nullptr && call.how.factors[1] != nullptr;
+}
+
 bool is_valid(const Description& how, const Layout& to) {
   if (how.adds_bias() != (how.bias != nullptr)) return false;
   if (!how.computes_gelu() && !how.reads_gelu()) return how.gelu_input == nullptr;
@@ -241,11 +280,13 @@ cublasStatus_t multiply(cublasLtHandle_t, cublasLtMatmulDesc_t description, cons
   std::memcpy(&call.factor, alpha, sizeof call.factor);
   std::memcpy(&call.kept, beta, sizeof call.kept);
   const Layout first = of(a_layout), second = of(b_layout);
+  if (is_fp8(first) && !is_valid_fp8(call, a, b)) return CUBLAS_STATUS_INVALID_VALUE;
   call.depth = call.how.transposed[0] ? first.rows : first.columns;
   const bool is_slow = algorithm->data[0] != 0;
   aliquot::simulated::launch(stream, [=]() mutable {
     overwrite_ends(static_cast<std::byte*>(workspace), workspace_bytes);
     if (is_slow) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    if (is_fp8(first)) call.operand_factor = *call.how.factors[0] * *call.how.factors[1];
     call.left = row_major(first, a, call.how.transposed[0]);
     call.right = row_major(second, b, !call.how.transposed[1]);
     if (call.how.rounds_to_tf32) {
