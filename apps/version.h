@@ -20,6 +20,7 @@ struct BuildFeature {
   std::string_view why;  // the versions that CMake found, or the reason why the feature is missing
 };
 BuildFeature cuda_part();  // CUDA and NCCL, which are built together
+BuildFeature cudnn_part();
 BuildFeature mpi_part();
 
 }  // namespace aliquot

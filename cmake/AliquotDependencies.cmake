@@ -1,6 +1,6 @@
-# Finds every dependency by its own config or a find module. CUDA, MPI, FORTRAN and TORCH are optional, the others are
-# required. For each optional part, sets ALIQUOT_WITH_<part>, and ALIQUOT_<part>_WHY to the version that was found, or
-# to the reason why the part is off.
+# Finds every dependency by its own config or a find module. CUDA, CUDNN, MPI, FORTRAN and TORCH are optional, the
+# others are required. For each optional part, sets ALIQUOT_WITH_<part>, and ALIQUOT_<part>_WHY to the version that was
+# found, or to the reason why the part is off.
 set(THREADS_PREFER_PTHREAD_FLAG ON)
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
@@ -136,6 +136,27 @@ if(ALIQUOT_CUDA)
     set(ALIQUOT_CUDA_WHY "not found: ${_missing}")
     if(ALIQUOT_CUDA STREQUAL "ON")
       message(FATAL_ERROR "ALIQUOT_CUDA is ON, but these were not found: ${_missing}")
+    endif()
+  endif()
+endif()
+
+set(ALIQUOT_WITH_CUDNN OFF)
+set(ALIQUOT_CUDNN_WHY "ALIQUOT_CUDNN is OFF")
+if(ALIQUOT_CUDNN)
+  if(ALIQUOT_WITH_CUDA)
+    find_package(CUDNN QUIET)
+  endif()
+  if(CUDNN_FOUND)
+    set(ALIQUOT_WITH_CUDNN ON)
+    set(ALIQUOT_CUDNN_WHY "cuDNN ${CUDNN_VERSION}, frontend ${CUDNN_FRONTEND_VERSION}")
+  else()
+    set(ALIQUOT_CUDNN_WHY "no cudnn.h and cudnn_frontend.h of version 1.32 or newer were found (pip install \
+nvidia-cudnn-cu${CUDAToolkit_VERSION_MAJOR} nvidia-cudnn-frontend, and set CUDNN_ROOT and CUDNN_FRONTEND_ROOT)")
+    if(NOT ALIQUOT_WITH_CUDA)
+      set(ALIQUOT_CUDNN_WHY "no CUDA support in this build")
+    endif()
+    if(ALIQUOT_CUDNN STREQUAL "ON")
+      message(FATAL_ERROR "ALIQUOT_CUDNN is ON, but ${ALIQUOT_CUDNN_WHY}")
     endif()
   endif()
 endif()

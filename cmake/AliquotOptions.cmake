@@ -4,6 +4,8 @@ if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYP
 endif()
 
 set(ALIQUOT_CUDA AUTO CACHE STRING "GPU parts: ON (required), OFF, AUTO (when a CUDA toolkit and NCCL are found)")
+set(ALIQUOT_CUDNN AUTO CACHE STRING
+  "Attention with cuDNN: ON (required), OFF, AUTO (when there are GPU parts, cuDNN and its frontend)")
 set(ALIQUOT_MPI AUTO CACHE STRING "MPI world: ON (required), OFF, AUTO (when an MPI is found)")
 set(_at_top_level OFF)
 if(PROJECT_IS_TOP_LEVEL)
@@ -14,9 +16,9 @@ set(ALIQUOT_FORTRAN ${_at_top_level} CACHE STRING
 set(ALIQUOT_TORCH ${_at_top_level} CACHE STRING
   "Tests and example of the wrapper for LibTorch modules: ON (required), OFF, AUTO (when LibTorch is found). \
 LibTorch_ROOT is the folder of LibTorch")
-set_property(CACHE ALIQUOT_CUDA ALIQUOT_MPI ALIQUOT_FORTRAN ALIQUOT_TORCH PROPERTY STRINGS AUTO ON OFF)
+set_property(CACHE ALIQUOT_CUDA ALIQUOT_CUDNN ALIQUOT_MPI ALIQUOT_FORTRAN ALIQUOT_TORCH PROPERTY STRINGS AUTO ON OFF)
 # Maps all of CMake's spellings of true (ON, YES, 1, ...) to ON, so that each of them makes the part required.
-foreach(_switch ALIQUOT_CUDA ALIQUOT_MPI ALIQUOT_FORTRAN ALIQUOT_TORCH)
+foreach(_switch ALIQUOT_CUDA ALIQUOT_CUDNN ALIQUOT_MPI ALIQUOT_FORTRAN ALIQUOT_TORCH)
   string(TOUPPER "${${_switch}}" _word)
   if(_word MATCHES "^(ON|1|YES|Y|TRUE)$")
     set(${_switch} ON)

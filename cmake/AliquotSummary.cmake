@@ -10,6 +10,7 @@ endfunction()
 message(STATUS
   "Aliquot ${PROJECT_VERSION}, ${CMAKE_BUILD_TYPE}, ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}")
 _aliquot_line("CUDA " "${ALIQUOT_WITH_CUDA}" "${ALIQUOT_CUDA_WHY}")
+_aliquot_line("cuDNN" "${ALIQUOT_WITH_CUDNN}" "${ALIQUOT_CUDNN_WHY}")
 _aliquot_line("MPI  " "${ALIQUOT_WITH_MPI}" "${ALIQUOT_MPI_WHY}")
 _aliquot_line("LibTorch" "${ALIQUOT_WITH_TORCH}" "${ALIQUOT_TORCH_WHY}")
 _aliquot_line("Fortran" "${ALIQUOT_WITH_FORTRAN}" "${ALIQUOT_FORTRAN_WHY}")
@@ -24,7 +25,7 @@ endif()
 
 # features.txt has the same information for scripts. Each line is NAME|yes or no|reason.
 set(_aliquot_features "")
-foreach(_name CUDA MPI FORTRAN TORCH)
+foreach(_name CUDA CUDNN MPI FORTRAN TORCH)
   set(_answer no)
   if(ALIQUOT_WITH_${_name})
     set(_answer yes)

@@ -57,8 +57,11 @@ bool has_nvidia_gpu() {
 
 void report_gpus(MachineReport& report) {
   const BuildFeature cuda = cuda_part();
-  report.lines.push_back(
-      {"CUDA", fmt::format("{} ({})", cuda.is_available ? "in this build" : "not in this build", cuda.why)});
+  for (const BuildFeature& part : {cuda, cudnn_part()}) {
+    report.lines.push_back(
+        {std::string(part.name),
+         fmt::format("{} ({})", part.is_available ? "in this build" : "not in this build", part.why)});
+  }
   const int count = cuda_device_count();
   for (int gpu = 0; gpu < count; ++gpu) report.lines.push_back({"GPU", make_cuda_device(gpu)->describe()});
   if (count > 0) return;

@@ -6,10 +6,16 @@
 
 namespace aliquot {
 
-/// The activations that a model of this shape declares on a device of this kind. `threads` is the number of host
-/// threads of a rank, each of which needs scratch memory. `rounding` is that of a GPU's products. Throws UsageError if
-/// shape and options do not fit together.
-ActivationSpec activations_of(const ModelShape& shape, const ModelOptions& options, DeviceKind device, int threads,
-                              OperandRounding rounding = OperandRounding::kNone);
+/// The device of a planned run.
+struct PlannedDevice {
+  DeviceKind kind = DeviceKind::kHost;
+  int threads = 1;                                      // host threads of a rank, each of which needs scratch memory
+  OperandRounding rounding = OperandRounding::kNone;    // of products on GPUs
+  AttentionKernels attention = AttentionKernels::kOwn;  // on GPUs
+};
+
+/// The activations that a model of this shape declares on the device. Throws UsageError if shape and options do not fit
+/// together.
+ActivationSpec activations_of(const ModelShape& shape, const ModelOptions& options, const PlannedDevice& device);
 
 }  // namespace aliquot

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
+#include "apps/models/cuda/fused_attention_tensors.h"
 #include "apps/models/layers/attention.h"
 #include "apps/models/layers/layers.h"
 #include "apps/models/layers/loss.h"
@@ -100,6 +102,10 @@ class Backend {
   virtual int64_t row_sum_scratch_elements(int64_t rows, int64_t width) const = 0;
   /// Whether linear layers with an Fp8Linear::scratch have fp8 operands, where their extents allow it.
   virtual bool has_fp8_products() const { return false; }
+
+  /// Names the kernels of attention and, if they do not compute a shape whose scratch was asked for, the reason. Empty:
+  /// the project's own kernels.
+  virtual std::string attention_text() const { return {}; }
 };
 
 /// Computes on the threads of `pool`, which must outlive the backend. Scratch sizes are for `threads` threads; 0 means
@@ -107,6 +113,7 @@ class Backend {
 std::unique_ptr<Backend> make_host_backend(ThreadPool& pool, int threads = 0);
 
 /// A host backend that reports the scratch sizes of a GPU, for plans on machines without one.
-std::unique_ptr<Backend> make_planned_gpu_backend(ThreadPool& pool, OperandRounding rounding);
+std::unique_ptr<Backend> make_planned_gpu_backend(ThreadPool& pool, OperandRounding rounding,
+                                                  AttentionKernels attention);
 
 }  // namespace aliquot

@@ -192,6 +192,8 @@ void resolve(TrainOptions& o, int rank_count, bool on_gpu) {
   EngineOptions& engine = o.engine;
   if (!o.precision) o.precision = on_gpu ? DType::kBFloat16 : DType::kFloat32;
   check_products(o.products, o, on_gpu, "--device cuda");
+  if (o.attention == AttentionKernels::kCudnn && (!on_gpu || o.precision == DType::kFloat32))
+    throw UsageError("--attention cudnn needs --device cuda and --precision bf16 or fp16.");
   if (!engine.precision.reduce) engine.precision.reduce = engine.precision.gradients;
   const bool into_shard = accumulates_into_shard(policy_of(engine));
   engine.accumulate_into = into_shard ? AccumulateInto::kShard : AccumulateInto::kFull;

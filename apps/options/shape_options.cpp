@@ -103,6 +103,13 @@ void add_sequence_parallel(OptionTable& t, ShapeOptions& o) {
            "With --tensor, the ranks of a tensor group also divide the tokens in norms and in the residual stream.");
 }
 
+void add_attention(OptionTable& t, ShapeOptions& o) {
+  static constexpr std::array kWords{EnumName{"own", AttentionKernels::kOwn},
+                                     EnumName{"cudnn", AttentionKernels::kCudnn}};
+  t.choice("attention", o.attention, kWords,
+           "Kernels of attention on GPUs, in bf16 and fp16: those of this project, or those of cuDNN.");
+}
+
 TensorGroup tensor_group(const ShapeOptions& o, const EngineOptions& engine, int rank) {
   return {.ranks = engine.tensor,
           .rank = rank % engine.tensor,

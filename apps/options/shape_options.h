@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/models/cuda/fused_attention_tensors.h"
 #include "apps/models/shape.h"
 #include "apps/models/tensor_part.h"
 #include "apps/options/arguments.h"
@@ -21,6 +22,7 @@ struct ShapeOptions {
   std::optional<int64_t> layers, width, heads, kv_heads, hidden, context, vocabulary;
   std::optional<bool> tied;
   bool sequence_parallel = true;  // see TensorGroup
+  AttentionKernels attention = AttentionKernels::kOwn;
   LoraOption lora;
 
   /// The shape from a file instead of a preset: the config.json of --model, or the model of --init.
@@ -41,6 +43,8 @@ void set_model(ShapeOptions& options, const std::string& model);
 void add_shape_options(OptionTable& table, ShapeOptions& options);
 /// Adds --sequence-parallel.
 void add_sequence_parallel(OptionTable& table, ShapeOptions& options);
+/// Adds --attention.
+void add_attention(OptionTable& table, ShapeOptions& options);
 /// Returns the tensor group of a rank.
 TensorGroup tensor_group(const ShapeOptions& options, const EngineOptions& engine, int rank);
 

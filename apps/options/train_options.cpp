@@ -91,6 +91,7 @@ void add_precision_and_memory(OptionTable& t, TrainOptions& o, const OptionTable
   t.heading("Precision");
   t.add(common, {"precision"});
   add_products(t, o.products);
+  add_attention(t, o);
   t.add(common, {"gradients", "reduce-precision", "master", "state", "accumulate-into"});
   t.heading("Memory and overlap");
   t.add(common, {"prefetch", "keep-gathered", "gather-for", "gather", "memory-budget", "offload", "offload-parameters",

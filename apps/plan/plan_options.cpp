@@ -39,6 +39,7 @@ void add_sharding(OptionTable& t, PlanOptions& o, const OptionTable& common) {
   t.heading("Precision and optimizer");
   t.add(common, "precision", "Data type of the computation; default: bf16 if --machine has GPUs, otherwise fp32.");
   add_products(t, o.products);
+  add_attention(t, o);
   t.add(common, {"gradients", "reduce-precision", "master", "state", "optimizer"});
 }
 
@@ -51,6 +52,8 @@ PlanOptions::PlanOptions() {
 
 void resolve_precision(PlanOptions& options, bool on_gpus) {
   if (!options.precision) options.precision = on_gpus ? DType::kBFloat16 : DType::kFloat32;
+  if (options.attention == AttentionKernels::kCudnn && (!on_gpus || options.precision == DType::kFloat32))
+    throw UsageError("--attention cudnn needs a --machine with GPUs and --precision bf16 or fp16.");
 }
 
 std::string option_text(PlanOptions options, std::string_view name) {

@@ -43,7 +43,8 @@ OptionTable plan_option_table(PlanOptions& options);
 /// The value of one option, as a configuration file accepts it.
 std::string option_text(PlanOptions options, std::string_view name);
 
-/// Sets --precision to its default if it is not given: bf16 on GPUs, otherwise fp32.
+/// Sets --precision to its default if it is not given: bf16 on GPUs, otherwise fp32. Throws UsageError if --attention
+/// contradicts the machine or the precision.
 void resolve_precision(PlanOptions& options, bool on_gpus);
 
 /// --machine, or its default.

@@ -28,7 +28,7 @@ ModelSpec model_of(const PlanOptions& o, const Machine& machine, const ModelShap
                           .tensor = tensor};
   options.keep_logits = keeps_logits;
   const DeviceKind device = machine.has_gpus ? DeviceKind::kCuda : DeviceKind::kHost;
-  model.activations = activations_of(shape, options, device, o.world.threads_per_rank, o.products);
+  model.activations = activations_of(shape, options, {device, o.world.threads_per_rank, o.products, o.attention});
   return model;
 }
 
@@ -45,6 +45,9 @@ ModelSpec model_of(const PlanOptions& o, const Machine& machine, bool keeps_logi
   if (o.lora.rank > 0)
     throw UsageError(
         "--lora needs the layers of a model, and --params gives only a number of parameters: use --model.");
+  if (o.attention == AttentionKernels::kCudnn)
+    throw UsageError(
+        "--attention needs the layers of a model, and --params gives only a number of parameters: use --model.");
   if (o.engine.tensor > 1)
     throw UsageError(
         "--tensor needs the layers of a model, and --params gives only a number of parameters: use --model.");

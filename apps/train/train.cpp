@@ -71,6 +71,7 @@ void check_before_launch(const TrainOptions& options) {
   // The next options depend on the device or on the number of ranks, and a launcher may start a different number. They
   // are checked after the launch.
   copy.products = OperandRounding::kNone;
+  copy.attention = AttentionKernels::kOwn;
   copy.global_batch.reset();
   copy.engine.pipeline = copy.engine.tensor = 1;
   check_tensor_group(model_shape(options), tensor_group(options, options.engine, 0));

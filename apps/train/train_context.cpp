@@ -17,7 +17,8 @@ TrainContext::TrainContext(World& world, const TrainOptions& options)
     // Inference has many different numbers of rows, so it measures no products.
     backend_ = make_cuda_backend(
         world.device(),
-        {.rounding = options.products, .choices_file = product_choices_file(), .measures = !options.frozen});
+        {.rounding = options.products, .choices_file = product_choices_file(), .measures = !options.frozen},
+        options.attention);
   } else {
     options_.world.threads_per_rank = as_host_stream(*stream_).pool().thread_count();
     backend_ = make_host_backend(as_host_stream(*stream_).pool());

@@ -5,10 +5,12 @@
 #include <list>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <stdexcept>
 #include <vector>
 
 #include "apps/models/cuda/fp8_linears_cuda.h"
+#include "apps/models/cuda/fused_attention_cuda.h"
 #include "apps/models/cuda/gpu_scratch.h"
 #include "apps/models/cuda/layers_cuda.h"
 #include "apps/models/cuda/uploads_cuda.h"
@@ -60,7 +62,7 @@ struct CudaLogitLoops {
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(CudaDevice& device, const ProductSettings& products)
+  CudaBackend(CudaDevice& device, const ProductSettings& products, AttentionKernels attention)
       : device_(device),
         rounding_(products.rounding),
         products_(device, products),
@@ -69,7 +71,9 @@ class CudaBackend final : public Backend {
         loss_factor_(device),
         loss_(device),
         loss_event_(device.make_event()),
-        result_event_(device.make_event()) {}
+        result_event_(device.make_event()) {
+    if (attention == AttentionKernels::kCudnn) fused_attention_.emplace(make_cudnn_attention(device));
+  }
 
   void compute_on(Stream& stream) override { stream_ = &stream; }
 
@@ -151,8 +155,14 @@ class CudaBackend final : public Backend {
   void positions_backward(const Positions& positions, const float* from, Values table_gradient, bool add) override {
     cuda::positions_backward(*stream_, positions, from, table_gradient, add);
   }
-  void attention_forward(const AttentionForward& a) override { cuda::attention_forward(*stream_, a); }
-  void attention_backward(const AttentionBackward& a) override { cuda::attention_backward(*stream_, a); }
+  void attention_forward(const AttentionForward& a) override {
+    const bool fused = a.cached.rows.data == nullptr && fuses_attention(a.shape, a.qkv.type);
+    fused ? fused_attention_->forward(*stream_, a) : cuda::attention_forward(*stream_, a);
+  }
+  void attention_backward(const AttentionBackward& a) override {
+    const bool fused = fuses_attention(a.shape, a.qkv.type);
+    fused ? fused_attention_->backward(*stream_, a) : cuda::attention_backward(*stream_, a);
+  }
 
   void loss_forward(const LossForward& a) override {
     tiled_loss_statistics(logit_loops(), a);
@@ -215,8 +225,11 @@ class CudaBackend final : public Backend {
     return staged_factor_;
   }
 
-  int64_t attention_scratch_elements(const AttentionShape& shape, DType) const override {
-    return gpu_attention_scratch_elements(shape);
+  /// Also plans the shape, so that a run learns at its start whether the library supports it.
+  int64_t attention_scratch_elements(const AttentionShape& shape, DType type) const override {
+    if (!fused_attention_) return gpu_attention_scratch_elements(shape);
+    fused_attention_->supports(shape, type);
+    return gpu_attention_scratch_elements(shape, type, AttentionKernels::kCudnn);
   }
   int64_t product_scratch_elements(DType, DType) const override {
     return kGpuProductScratchBytes / element_bytes(DType::kFloat32);
@@ -226,6 +239,9 @@ class CudaBackend final : public Backend {
     return gpu_row_sum_scratch_elements(rows, width);
   }
   bool has_fp8_products() const override { return rounding_ == OperandRounding::kFp8; }
+  std::string attention_text() const override {
+    return fused_attention_ ? fused_attention_->describe() : std::string();
+  }
 
  private:
   /// Computes the product of linear_forward(), and adds bias and residual.
@@ -304,6 +320,9 @@ class CudaBackend final : public Backend {
 
   /// On GPUs before Hopper, cuBLASLt computes the GELU of bf16 and fp32 products in a slower kernel.
   bool fuses_gelu() const { return device_.capability() >= 90; }
+  bool fuses_attention(const AttentionShape& shape, DType type) {
+    return fused_attention_ && fused_attention_->supports(shape, type);
+  }
 
   /// Makes the ids of pack_batch() at `on_gpu` those of the layers.
   StagedTokens select(const std::byte* on_gpu, size_t count) {
@@ -325,6 +344,7 @@ class CudaBackend final : public Backend {
   OperandRounding rounding_;
   CudaProducts products_;
   Fp8Linears fp8_;
+  mutable std::optional<FusedAttention> fused_attention_;
   AlternatingUpload batches_;
   Upload loss_factor_;
   float factor_value_ = 1;
@@ -342,14 +362,15 @@ class CudaBackend final : public Backend {
 
 }  // namespace
 
-std::unique_ptr<Backend> make_cuda_backend(Device& device, const ProductSettings& products) {
+std::unique_ptr<Backend> make_cuda_backend(Device& device, const ProductSettings& products,
+                                           AttentionKernels attention) {
   CudaDevice& gpu = cuda_device(device);
   gpu.make_current();
   if (products.rounding == OperandRounding::kFp8 && gpu.capability() < 89) {
     throw UnavailableError("--products fp8 needs a GPU of compute capability 8.9 or more, and " + gpu.describe() +
                            " has less: use --products full.");
   }
-  return std::make_unique<CudaBackend>(gpu, products);
+  return std::make_unique<CudaBackend>(gpu, products, attention);
 }
 
 }  // namespace aliquot

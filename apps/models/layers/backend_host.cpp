@@ -124,9 +124,11 @@ class HostBackend : public Backend {
 
 class PlannedGpuBackend final : public HostBackend {
  public:
-  PlannedGpuBackend(ThreadPool& pool, OperandRounding rounding) : HostBackend(pool, 1), rounding_(rounding) {}
-  int64_t attention_scratch_elements(const AttentionShape& shape, DType) const override {
-    return gpu_attention_scratch_elements(shape);
+  PlannedGpuBackend(ThreadPool& pool, OperandRounding rounding, AttentionKernels attention)
+      : HostBackend(pool, 1), rounding_(rounding), attention_(attention) {}
+
+  int64_t attention_scratch_elements(const AttentionShape& shape, DType type) const override {
+    return gpu_attention_scratch_elements(shape, type, attention_);
   }
   int64_t product_scratch_elements(DType, DType) const override {
     return kGpuProductScratchBytes / element_bytes(DType::kFloat32);
@@ -139,6 +141,7 @@ class PlannedGpuBackend final : public HostBackend {
 
  private:
   OperandRounding rounding_;
+  AttentionKernels attention_;
 };
 
 }  // namespace
@@ -147,8 +150,9 @@ std::unique_ptr<Backend> make_host_backend(ThreadPool& pool, int threads) {
   return std::make_unique<HostBackend>(pool, threads);
 }
 
-std::unique_ptr<Backend> make_planned_gpu_backend(ThreadPool& pool, OperandRounding rounding) {
-  return std::make_unique<PlannedGpuBackend>(pool, rounding);
+std::unique_ptr<Backend> make_planned_gpu_backend(ThreadPool& pool, OperandRounding rounding,
+                                                  AttentionKernels attention) {
+  return std::make_unique<PlannedGpuBackend>(pool, rounding, attention);
 }
 
 }  // namespace aliquot

@@ -89,6 +89,8 @@ std::string start_banner(const TrainContext& context, const MemoryAudit& audit, 
   line("ranks", ranks_line(context));
   if (!o.mesh.reason.empty()) line("mesh", o.mesh.reason);
   line("precision", plan.policy.precision.describe());
+  if (const std::string attention = context.backend().attention_text(); !attention.empty())
+    line("attention", attention);
   line("optimizer", optimizer_line(o));
   line("batch", batch_line(context));
   line("data", data_line(o, data_tokens));

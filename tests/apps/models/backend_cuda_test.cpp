@@ -1,8 +1,10 @@
 // Compares the layers of the models on a GPU with those on the host.
 #include <algorithm>
 #include <gtest/gtest.h>
+#include <string>
 #include <vector>
 
+#include "kernels/system/error.h"
 #include "tests/apps/models/backend_on_gpu.h"
 
 namespace aliquot::test {
@@ -168,6 +170,44 @@ TEST_P(BackendOnGpu, EmbeddingsAndPositions) {
     // The host rounds a 16-bit gradient after adding each row.
     EXPECT_TRUE(d_table.alike(4 * rounding_tolerance(type())));
     EXPECT_TRUE(d_positions.alike(2 * rounding_tolerance(type())));
+  }
+}
+
+/// On GPUs without cuDNN, and in builds without it, the test is skipped. On simulated GPUs, cuDNN is simulated.
+TEST_P(BackendOnGpu, AttentionWithCudnn) {
+  if (type() == DType::kFloat32) GTEST_SKIP() << "cuDNN computes attention only in 16 bits";
+  std::unique_ptr<Backend> cudnn;
+  try {
+    cudnn = make_cuda_backend(*device_, {}, AttentionKernels::kCudnn);
+  } catch (const UnavailableError& error) {
+    GTEST_SKIP() << error.what();
+  }
+  cudnn->compute_on(*stream_);
+  for (const AttentionShape& shape : std::initializer_list<AttentionShape>{
+           {2, 64, 2, 32, 1}, {2, 130, 4, 64, 2}, {1, 97, 2, 128, 2}, {2, 200, 2, 64, 1, 65}, {2, 2, 1, 8, 1}}) {
+    SCOPED_TRACE(testing::Message() << shape.sequence << " tokens, " << shape.heads << " heads of " << shape.head_width
+                                    << ", " << shape.kv_heads << " key/value heads, window " << shape.window);
+    const int64_t rows = shape.batch * shape.sequence;
+    Array qkv = random(rows * shape.stride(), type(), 2), to = zeros(rows * shape.width(), type());
+    Array log_sums = zeros(rows * shape.heads), from = random(rows * shape.width());
+    Array d_qkv = random(rows * shape.stride(), type());
+    Array scratch = zeros(
+        std::max(host_->attention_scratch_elements(shape, type()), cudnn->attention_scratch_elements(shape, type())));
+    ASSERT_EQ(cudnn->attention_text().find("own"), std::string::npos) << cudnn->attention_text();
+    host_->attention_forward({shape, qkv.host(), to.host(), log_sums.host_as<float>(), scratch.host_as<float>()});
+    host_->attention_backward({shape, qkv.host(), to.host(), log_sums.host_as<float>(), from.host_as<float>(),
+                               d_qkv.host(), scratch.host_as<float>()});
+    std::vector<double> first;
+    for (int run = 0; run < 2; ++run) {
+      cudnn->attention_forward({shape, qkv.gpu(), to.gpu(), log_sums.gpu_as<float>(), scratch.gpu_as<float>()});
+      cudnn->attention_backward({shape, qkv.gpu(), to.gpu(), log_sums.gpu_as<float>(), from.gpu_as<float>(),
+                                 d_qkv.gpu(), scratch.gpu_as<float>()});
+      EXPECT_TRUE(to.alike());
+      EXPECT_TRUE(log_sums.alike(1e-5));
+      EXPECT_TRUE(d_qkv.alike(2 * rounding_tolerance(type())));
+      if (run == 0) first = d_qkv.on_gpu();
+    }
+    EXPECT_EQ(d_qkv.on_gpu(), first) << "backward is not deterministic";
   }
 }
 

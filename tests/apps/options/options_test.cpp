@@ -304,6 +304,27 @@ TEST(TrainOptions, AcceptsFp8OnlyForBf16OnGpus) {
   EXPECT_THROW(resolve(reproducible, 2, true), UsageError);
 }
 
+TEST(TrainOptions, AcceptsCudnnOnlyFor16BitsOnGpus) {
+  for (const char* precision : {"bf16", "fp16"}) {
+    TrainOptions on_gpu = parsed({"--attention", "cudnn", "--precision", precision});
+    resolve(on_gpu, 1, true);
+    EXPECT_EQ(on_gpu.attention, AttentionKernels::kCudnn);
+  }
+  TrainOptions in_fp32 = parsed({"--attention", "cudnn", "--precision", "fp32"});
+  EXPECT_THROW(resolve(in_fp32, 1, true), UsageError);
+  EXPECT_EQ(error_message({"--attention", "flash"}), "--attention: invalid value 'flash': expected one of own, cudnn.");
+}
+
+TEST(PlanOptions, AcceptsCudnnOnlyFor16BitsOnGpus) {
+  PlanOptions options;
+  options.attention = AttentionKernels::kCudnn;
+  EXPECT_THROW(resolve_precision(options, false), UsageError);
+  options.precision.reset();
+  resolve_precision(options, true);
+  options.precision = DType::kFloat32;
+  EXPECT_THROW(resolve_precision(options, true), UsageError);
+}
+
 TEST(TrainOptions, RefusesOptionsThatContradictEachOther) {
   struct Case {
     std::vector<std::string> arguments;
@@ -322,6 +343,8 @@ TEST(TrainOptions, RefusesOptionsThatContradictEachOther) {
            {{"--base-batch", "8"}, "--base-batch has no effect with --scale-lr none"},
            {{"--products", "tf32"}, "--products tf32 needs --device cuda and --precision fp32"},
            {{"--products", "fp8", "--precision", "bf16"}, "--products fp8 needs --device cuda and --precision bf16"},
+           {{"--attention", "cudnn", "--precision", "bf16"},
+            "--attention cudnn needs --device cuda and --precision bf16"},
            {{"--checkpoint-every", "5"}, "--checkpoint-every needs --checkpoint-dir"},
            {{"--resume", "a", "--init", "b"}, "leave one out"},
            {{"--eval-every", "5"}, "--eval-every needs --eval-data"},

@@ -18,7 +18,8 @@ mean_of_last() {
   sed -n 's/^{"step":[0-9]*,"loss":\([^,]*\),.*/\1/p' "$2" | tail -n "$1" | awk '{ sum += $1 } END { print sum / NR }'
 }
 
-# compare NAME PERCENT LAST OPTION...: trains with bf16 and with fp8 products, and compares the means of the last losses.
+# compare NAME PERCENT LAST OPTION...: trains with bf16 and with fp8 products, and compares the means of the last
+# losses.
 compare() {
   local name=$1 percent=$2 last=$3 products
   shift 3

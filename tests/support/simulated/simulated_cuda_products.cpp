@@ -168,8 +168,8 @@ bool is_valid_fp8(const Description& how, const Layout& a, const Layout& b, cons
   const bool types = is_fp8(a) && is_fp8(b) && (a.type == CUDA_R_8F_E4M3 || b.type == CUDA_R_8F_E4M3) &&
                      (d.type == CUDA_R_32F || d.type == CUDA_R_16BF);
   const bool bias = !how.adds_bias() || how.bias_type == CUDA_R_16BF || (how.bias_type == -1 && d.type == CUDA_R_16BF);
-  return types && bias && !how.rounds_to_tf32 && how.transposed[0] && !how.transposed[1] &&
-         is_aligned(a) && is_aligned(b) && is_aligned(d) && how.factors[0] != nullptr && how.factors[1] != nullptr;
+  return types && bias && !how.rounds_to_tf32 && how.transposed[0] && !how.transposed[1] && is_aligned(a) &&
+         is_aligned(b) && is_aligned(d) && how.factors[0] != nullptr && how.factors[1] != nullptr;
 }
 
 /// Rejects products that no GPU supports: operands of two types, or a 16-bit result whose type differs from that of the

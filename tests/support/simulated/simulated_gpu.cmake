@@ -46,3 +46,4 @@ target_sources(simulated_kernels PRIVATE support/simulated/simulated_cuda_grid.c
   support/simulated/simulated_cuda_products.cpp support/simulated/simulated_fiber.cpp)
 aliquot_simulated_kernels(optim)
 aliquot_simulated_kernels(apps/models)
+target_sources(simulated_models PRIVATE support/simulated/simulated_cudnn.cpp)
