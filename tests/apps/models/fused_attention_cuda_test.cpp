@@ -176,8 +176,8 @@ TEST_P(FusedAttentionOnGpu, RefusesAWorkspaceThatIsLargerThanPlanned) {
 }
 
 TEST_P(FusedAttentionOnGpu, PlansTheSameScratchWithoutAGpu) {
-  const auto planned = make_planned_gpu_backend(pool_, AttentionKernels::kCudnn);
-  const auto own = make_planned_gpu_backend(pool_, AttentionKernels::kOwn);
+  const auto planned = make_planned_gpu_backend(pool_, OperandRounding::kNone, AttentionKernels::kCudnn);
+  const auto own = make_planned_gpu_backend(pool_, OperandRounding::kNone, AttentionKernels::kOwn);
   for (const AttentionShape& shape : std::initializer_list<AttentionShape>{
            {8, 1024, 12, 64, 12}, {2, 300, 6, 96, 2, 100}, {1, 64, 2, 256, 2}, {2, 64, 2, 20, 2}}) {
     EXPECT_EQ(planned->attention_scratch_elements(shape, GetParam()),

@@ -281,7 +281,8 @@ void expect_shared_keys_sum_gradients(ThreadPool& pool, RandomValues& random, in
   const AttentionShape shape{1, 70, 6, 5, 2, window};
   const int64_t rows = shape.sequence;
   const auto q = random.floats(rows * shape.width(), 2), k = random.floats(rows * shape.kv_width(), 2),
-             v = random.floats(rows * shape.kv_width(), 2), from = random.floats(rows * shape.width());
+             v = random.floats(rows * shape.kv_width(), 2);
+  std::vector<float> from = random.floats(rows * shape.width());
   std::vector<float> qkv, y(from.size()), log_sums(static_cast<size_t>(rows * shape.heads));
   for (int64_t row = 0; row < rows; ++row) {
     for (const auto* part : {&q, &k, &v}) {

@@ -270,7 +270,8 @@ TEST_P(EveryModel, In16BitsResultsDoNotDependOnThreadsLogitsOrRecomputation) {
 /// On a GPU, uses without matrix products have scratch of sums over rows. It is less than that of a block.
 TEST(ScratchOfSums, ExistsOnlyOnGpusAndForTrainedParameters) {
   ThreadPool pool(1);
-  const auto gpu = make_planned_gpu_backend(pool), host = make_host_backend(pool);
+  const auto gpu = make_planned_gpu_backend(pool, OperandRounding::kNone, AttentionKernels::kOwn);
+  const auto host = make_host_backend(pool);
   const ModelOptions options{.batch = 2, .sequence = 100};
   for (const char* preset : {"gpt2-nano", "llama-nano"}) {
     SCOPED_TRACE(preset);
