@@ -155,8 +155,8 @@ int64_t norm_node_count(const Plan& plan) {
   });
 }
 
-/// The most partial sums of split_runs(). A partial sum has kMaxRunLeaves blocks. Only the last one of a run may have
-/// fewer, and only if the run ends its tensor. Each run that is split has more than kMaxRunLeaves blocks.
+/// An upper bound of the number of partial sums of split_runs(). Only runs of more than kMaxRunLeaves blocks are split.
+/// Each partial sum adds kMaxRunLeaves blocks. Only the last partial sum of a tensor may add fewer.
 int64_t norm_partial_count(const Plan& plan) {
   return sum_over_trained(plan, [](int64_t blocks, int64_t tensors) {
     const int64_t most_long_runs = blocks / kMaxRunLeaves;

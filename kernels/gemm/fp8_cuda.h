@@ -8,7 +8,8 @@
 
 namespace aliquot::cuda {
 
-/// A row-major bf16 matrix, and the arrays for its copies in fp8. All pointers are in GPU memory.
+/// The arguments of quantize_fp8(): a row-major bf16 matrix, and the arrays that receive its fp8 copies. All arrays are
+/// in GPU memory.
 struct Fp8Quantization {
   const uint16_t* from = nullptr;
   int64_t rows = 0, columns = 0, stride = 0;  // in elements

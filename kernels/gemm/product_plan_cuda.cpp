@@ -216,7 +216,7 @@ void set_factors(const ProductPlan& plan, const Fp8Operands& operands) {
 
 void run_product(Stream& stream, const ProductPlan& plan, std::size_t candidate, const ProductCall& call) {
   const GpuProduct& p = call.product;
-  check_products(cublaslt().multiply(call.library, plan.product.get(), &p.factor, p.b.data.data, plan.first.get(),
+  check_products(cublaslt().multiply(call.handle, plan.product.get(), &p.factor, p.b.data.data, plan.first.get(),
                                      p.a.data.data, plan.second.get(), &call.kept, call.added, plan.to.get(), p.to.data,
                                      plan.to.get(), &plan.candidates[candidate], aligned_workspace(p.scratch),
                                      static_cast<size_t>(call.workspace_bytes), cuda_stream(stream)),

@@ -66,7 +66,7 @@ void set_pointers(const ProductPlan& plan, const ProductEpilogue& extra);
 
 /// The arguments of cublasLtMatmul() for one product. All pointers are in GPU memory.
 struct ProductCall {
-  cublasLtHandle_t library;
+  cublasLtHandle_t handle;
   const GpuProduct& product;
   const void* added;  // the matrix that is added to the product, or the result if there is none
   float kept;         // the factor of `added`

@@ -37,10 +37,12 @@ inline int64_t column_sums_scratch_elements(int64_t rows, int64_t columns) {
   return ranges == 1 ? 0 : ranges * columns;
 }
 
-/// The rows of a token are divided into segments of this length. The last segment of a token may be shorter.
+/// The gradient of an embedding adds the rows of each token in segments of this many rows. The last segment of a token
+/// may have fewer.
 inline constexpr int64_t kSegmentRows = 64;
 
-/// At most one full and one shorter segment of a divided token begin in each kSegmentRows rows.
+/// Scratch for the sums of all segments of tokens that have more than one. In the sorted rows, at most two such
+/// segments begin within any kSegmentRows consecutive rows: one full segment and one shorter segment.
 inline int64_t embedding_scratch_elements(int64_t rows, int64_t width) {
   return rows <= kSegmentRows ? 0 : 2 * ((rows + kSegmentRows - 1) / kSegmentRows) * width;
 }

@@ -113,7 +113,7 @@ TEST(NormRuns, GiveTheSumsOfTheHostForPartsOfTensors) {
   }
 }
 
-/// The second call then has more partial sums than a thread block loads at the same time.
+/// The tensor is so large that the second call has more than kMaxRunLeaves partial sums.
 TEST(NormRuns, GiveTheSumsOfTheHostForAHugeTensor) {
   const int64_t blocks = kMaxRunLeaves * kMaxRunLeaves + 5 * kMaxRunLeaves + 17;
   expect_sums({{blocks, 0, blocks}});

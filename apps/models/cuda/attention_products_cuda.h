@@ -19,7 +19,7 @@ __device__ inline int column_of(int n, int i) { return 8 * n + 2 * (warp_lane() 
 /// The number of lanes that share a row of a product.
 inline constexpr int kLanesOfRow = 4;
 
-/// The left operand of products: a warp's rows of a tile.
+/// A warp's rows of a tile in shared memory, as the left operand of products. Each product loads them again.
 template <int kWidth, int kStrips>
 class RowsInTile {
  public:

@@ -62,7 +62,7 @@ int64_t fused_attention_workspace_bound(const AttentionShape& s, DType type) {
   const int64_t counter_bytes =
       aligned(heads * aligned(s.sequence, kQueryTile) / kQueryTile * kTileCounterBytes, kCounterAlignment);
   const int64_t query_bytes = rows * s.head_width * sum_bytes + counter_bytes;
-  // The products of output and gradient, summed over each row.
+  // For each query, the sum over the head of output times gradient of the output.
   const int64_t row_bytes = rows * sum_bytes;
   return (exceeds_limit(score_bytes) ? query_bytes : score_bytes) + group_bytes + row_bytes + kSlackBytes;
 }

@@ -3,42 +3,19 @@
 #include <cmath>
 #include <gtest/gtest.h>
 #include <limits>
-#include <memory>
 #include <vector>
 
-#include "apps/models/cuda/backend_cuda.h"
-#include "kernels/device/device.h"
-#include "tests/support/mirrored_array.h"
-#include "tests/support/random_values.h"
+#include "tests/apps/models/backend_on_gpu.h"
 
 namespace aliquot::test {
 namespace {
-
-using Array = MirroredArray;
 
 struct Case {
   int64_t sequence, heads, kv_heads, head_width, window = 0;
 };
 
-class AttentionOnGpu : public testing::TestWithParam<DType> {
+class AttentionOnGpu : public BackendOnGpu {
  protected:
-  void SetUp() override {
-    if (cuda_device_count() == 0) GTEST_SKIP() << "this build finds no usable GPU, so the layers were only compiled";
-    device_ = make_cuda_device(0);
-    stream_ = device_->make_stream(Lane::kCompute);
-    gpu_ = make_cuda_backend(*device_);
-    gpu_->compute_on(*stream_);
-    host_ = make_host_backend(pool_);
-  }
-
-  DType type() const { return GetParam(); }
-  Array random(int64_t count, DType type = DType::kFloat32, float scale = 1.0f) {
-    return {*device_, *stream_, random_.floats(count, scale), type};
-  }
-  Array zeros(int64_t count, DType type = DType::kFloat32) {
-    return {*device_, *stream_, std::vector<float>(static_cast<size_t>(count)), type};
-  }
-
   /// Compares forward and backward. The arrays begin `shift` elements after aligned addresses. If `twice`, also
   /// compares the bits of two runs.
   void compare(const Case& c, int64_t shift = 0, bool twice = false) {
@@ -77,16 +54,9 @@ class AttentionOnGpu : public testing::TestWithParam<DType> {
     const std::vector<double> second[] = {to.on_gpu(), log_sums.on_gpu(), d_qkv.on_gpu()};
     EXPECT_TRUE(std::ranges::equal(first, second)) << "the bits of two runs differ";
   }
-
-  ThreadPool pool_{1};
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Stream> stream_;
-  std::unique_ptr<Backend> gpu_, host_;
-  RandomValues random_{11};
 };
 
-INSTANTIATE_TEST_SUITE_P(Types, AttentionOnGpu, testing::Values(DType::kFloat32, DType::kBFloat16, DType::kFloat16),
-                         [](const auto& tested) { return std::string(name(tested.param)); });
+INSTANTIATE_TEST_SUITE_P(Types, AttentionOnGpu, kComputeTypes, type_name);
 
 TEST_P(AttentionOnGpu, Shapes) {
   for (const Case& c : {Case{1, 1, 1, 8}, Case{17, 2, 2, 20}, Case{64, 2, 1, 32}, Case{65, 4, 2, 64},
@@ -99,8 +69,7 @@ TEST_P(AttentionOnGpu, Shapes) {
 
 /// The types that use tensor cores.
 class AttentionOnTensorCores : public AttentionOnGpu {};
-INSTANTIATE_TEST_SUITE_P(Types, AttentionOnTensorCores, testing::Values(DType::kBFloat16, DType::kFloat16),
-                         [](const auto& tested) { return std::string(name(tested.param)); });
+INSTANTIATE_TEST_SUITE_P(Types, AttentionOnTensorCores, testing::Values(DType::kBFloat16, DType::kFloat16), type_name);
 
 /// Head widths of every compiled tile, full or not, and sequences around the sizes of tiles.
 TEST_P(AttentionOnTensorCores, SequencesAroundTiles) {

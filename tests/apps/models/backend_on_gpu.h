@@ -3,39 +3,25 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <gtest/gtest.h>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "apps/models/cuda/backend_cuda.h"
-#include "kernels/device/device.h"
-#include "tests/support/mirrored_array.h"
-#include "tests/support/random_values.h"
+#include "tests/support/arrays_on_gpu.h"
 
 namespace aliquot::test {
 
-using Array = MirroredArray;
-
 /// The parameter is the compute type.
-class BackendOnGpu : public testing::TestWithParam<DType> {
+class BackendOnGpu : public ArraysOnGpu {
  protected:
   void SetUp() override {
-    if (cuda_device_count() == 0) GTEST_SKIP() << "this build finds no usable GPU, so the layers were only compiled";
-    device_ = make_cuda_device(0);
-    stream_ = device_->make_stream(Lane::kCompute);
+    ArraysOnGpu::SetUp();
+    if (IsSkipped()) return;
     gpu_ = make_cuda_backend(*device_);
     gpu_->compute_on(*stream_);
     host_ = make_host_backend(pool_);
   }
 
-  DType type() const { return GetParam(); }
-  Array random(int64_t count, DType type = DType::kFloat32, float scale = 1.0f) {
-    return {*device_, *stream_, random_.floats(count, scale), type};
-  }
-  Array zeros(int64_t count, DType type = DType::kFloat32) {
-    return {*device_, *stream_, std::vector<float>(static_cast<size_t>(count)), type};
-  }
   TokenBatch tokens(int64_t count, int64_t entries) {
     tokens_.clear();
     targets_.clear();
@@ -51,14 +37,8 @@ class BackendOnGpu : public testing::TestWithParam<DType> {
   }
 
   ThreadPool pool_{1};
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Stream> stream_;
   std::unique_ptr<Backend> gpu_, host_;
-  RandomValues random_{11};
   std::vector<int32_t> tokens_, targets_;
 };
-
-inline const auto kComputeTypes = testing::Values(DType::kFloat32, DType::kBFloat16, DType::kFloat16);
-inline std::string type_name(const testing::TestParamInfo<DType>& tested) { return std::string(name(tested.param)); }
 
 }  // namespace aliquot::test

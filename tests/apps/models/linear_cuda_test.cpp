@@ -55,6 +55,7 @@ TEST_P(LinearOnGpu, MultipliesInBothLayouts) {
     check_linear(outputs, true);
   }
 }
+
 /// Checks both directions of a linear layer with a GELU, also with rows that are not aligned to 16 bytes.
 TEST_P(LinearOnGpu, AppliesTheGelu) {
   for (const int64_t hidden : {20, 24, 56, 104}) {

@@ -1,35 +1,17 @@
 // Compares sums over rows on a GPU with those on the host. Scratch memory must not change a bit.
 #include <algorithm>
 #include <gtest/gtest.h>
-#include <memory>
-#include <string>
 #include <vector>
 
 #include "apps/models/cuda/layers_cuda.h"
-#include "kernels/device/device.h"
 #include "kernels/layers/sum_divisions.h"
-#include "tests/support/mirrored_array.h"
-#include "tests/support/random_values.h"
+#include "tests/support/arrays_on_gpu.h"
 
 namespace aliquot::test {
 namespace {
 
-using Array = MirroredArray;
-
-class RowSumsOnGpu : public testing::TestWithParam<DType> {
+class RowSumsOnGpu : public ArraysOnGpu {
  protected:
-  void SetUp() override {
-    if (cuda_device_count() == 0) GTEST_SKIP() << "this build finds no usable GPU, so the layers were only compiled";
-    device_ = make_cuda_device(0);
-    stream_ = device_->make_stream(Lane::kCompute);
-  }
-
-  DType type() const { return GetParam(); }
-  Array array(const std::vector<float>& values, DType type = DType::kFloat32) {
-    return {*device_, *stream_, values, type};
-  }
-  Array random(int64_t count, DType type = DType::kFloat32) { return array(random_.floats(count), type); }
-
   /// Calls sum(scratch), which returns results of a GPU, with no, too little and enough scratch. Expects that all
   /// results are equal, and that only the last call writes to the scratch, and not more than the required elements.
   template <class Sum>
@@ -49,13 +31,9 @@ class RowSumsOnGpu : public testing::TestWithParam<DType> {
   }
 
   ThreadPool pool_{1};
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Stream> stream_;
-  RandomValues random_{17};
 };
 
-INSTANTIATE_TEST_SUITE_P(Types, RowSumsOnGpu, testing::Values(DType::kFloat32, DType::kBFloat16, DType::kFloat16),
-                         [](const auto& tested) { return std::string(name(tested.param)); });
+INSTANTIATE_TEST_SUITE_P(Types, RowSumsOnGpu, kComputeTypes, type_name);
 
 TEST_P(RowSumsOnGpu, Columns) {
   struct Case {

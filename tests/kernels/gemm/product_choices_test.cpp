@@ -40,7 +40,7 @@ TEST_F(ProductChoicesTest, AddsLinesToAFileThatMayNotExist) {
   EXPECT_EQ(ProductChoices(file_, "GPU\tcuBLASLt 2", false).find("a"), std::nullopt);
 }
 
-/// Two processes may add the same product. The first line counts for both in later runs.
+/// A file may have two lines for a product. The first line counts.
 TEST_F(ProductChoicesTest, FirstLineOfAProductCounts) {
   write("GPU\tcuBLASLt 1\t7\ta\nGPU\tcuBLASLt 1\t2\ta\n");
   EXPECT_EQ(ProductChoices(file_, device_, false).find("a"), 7);

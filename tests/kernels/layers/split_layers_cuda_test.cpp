@@ -3,35 +3,16 @@
 #include <cmath>
 #include <cstring>
 #include <gtest/gtest.h>
-#include <memory>
-#include <string>
 #include <vector>
 
-#include "kernels/device/device.h"
 #include "kernels/layers/split_layers.h"
-#include "tests/support/mirrored_array.h"
-#include "tests/support/random_values.h"
+#include "tests/support/arrays_on_gpu.h"
 
 namespace aliquot::test {
 namespace {
 
-using Array = MirroredArray;
-
-class SplitLayersOnGpu : public testing::TestWithParam<DType> {
+class SplitLayersOnGpu : public ArraysOnGpu {
  protected:
-  void SetUp() override {
-    if (cuda_device_count() == 0) GTEST_SKIP() << "this build finds no usable GPU, so the layers were only compiled";
-    device_ = make_cuda_device(0);
-    stream_ = device_->make_stream(Lane::kCompute);
-  }
-
-  DType type() const { return GetParam(); }
-  Array random(int64_t count, DType type = DType::kFloat32, float scale = 1.0f) {
-    return {*device_, *stream_, random_.floats(count, scale), type};
-  }
-  Array zeros(int64_t count, DType type = DType::kFloat32) {
-    return {*device_, *stream_, std::vector<float>(static_cast<size_t>(count)), type};
-  }
   Array integers(const std::vector<int32_t>& values) {
     std::vector<float> same_bits(values.size());
     std::memcpy(same_bits.data(), values.data(), values.size() * sizeof(int32_t));
@@ -46,14 +27,9 @@ class SplitLayersOnGpu : public testing::TestWithParam<DType> {
     for (size_t i = tokens.size(); i > 1; --i) std::swap(tokens[i - 1], tokens[random_.bits() % i]);
     return tokens;
   }
-
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Stream> stream_;
-  RandomValues random_{5};
 };
 
-INSTANTIATE_TEST_SUITE_P(Types, SplitLayersOnGpu, testing::Values(DType::kFloat32, DType::kBFloat16, DType::kFloat16),
-                         [](const auto& tested) { return std::string(name(tested.param)); });
+INSTANTIATE_TEST_SUITE_P(Types, SplitLayersOnGpu, kComputeTypes, type_name);
 
 TEST_P(SplitLayersOnGpu, Embedding) {
   const std::vector<int32_t> tokens{3, 9, 7, 7, 4, 12, 3, 7};
